@@ -1,0 +1,1 @@
+"""Black-box conformance suites for what speaks the protocol. Imports protocol, never broker."""

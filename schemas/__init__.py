@@ -1,0 +1,1 @@
+"""The published JSON Schemas, one folder for each major version. Generated from protocol."""
