@@ -1,0 +1,1 @@
+"""The stage: a filtered, immutable tree of a checkout, and the changes made to it."""
