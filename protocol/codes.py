@@ -288,6 +288,37 @@ PATCH_TEXT: Final[dict[PatchCode, str]] = {
     "stage_bound_exceeded": "The result would pass a bound of the stage.",
 }
 
+LabelCode = Literal[
+    "label_not_authentic",
+    "label_not_safe",
+    "label_unsafe_nested",
+    "label_value_not_closed",
+    "label_identity_empty",
+    "label_identity_ambiguous",
+    "conversion_malformed",
+    "conversion_digest_mismatch",
+    "conversion_rejected",
+    "descriptor_malformed",
+    "descriptor_ambiguous",
+    "registry_malformed",
+]
+"""Why a labelled value, a conversion or a registry was not made (policy.md 4.9, 1.4)."""
+
+LABEL_TEXT: Final[dict[LabelCode, str]] = {
+    "label_not_authentic": "A value does not carry an authentic label.",
+    "label_not_safe": "An operation on Safe values was given an Unsafe one.",
+    "label_unsafe_nested": "A constant may not hold a labelled value.",
+    "label_value_not_closed": "A value is not of a closed type.",
+    "label_identity_empty": "The identity of a source or a reader is empty.",
+    "label_identity_ambiguous": "The identity of a source can be read in two ways.",
+    "conversion_malformed": "A conversion policy is not of its form.",
+    "conversion_digest_mismatch": "A conversion and its registry do not belong together.",
+    "conversion_rejected": "A value is not one that may be converted.",
+    "descriptor_malformed": "A tool descriptor is not of its form.",
+    "descriptor_ambiguous": "Two tool descriptors have one name.",
+    "registry_malformed": "A registry is not of its form.",
+}
+
 ExclusionReason = Literal[
     "git_metadata",
     "tool_state",
@@ -350,6 +381,7 @@ RefusalCode = Literal[
     "out_not_empty",
     "out_inside_checkout",
     "attempt_not_complete",
+    "attempt_not_in_ledger",
     "foreign_module",
     "unsupported",
 ]
@@ -393,6 +425,7 @@ REFUSAL_TEXT: Final[dict[RefusalCode, str]] = {
     "out_not_empty": "The result folder exists and is not empty.",
     "out_inside_checkout": "The result folder may not lie inside the checkout.",
     "attempt_not_complete": "The folder does not hold a finished attempt.",
+    "attempt_not_in_ledger": "The ledger has no such attempt, or several and none was named.",
     "foreign_module": "A module was loaded that is not airlock's own.",
     "unsupported": "That is not supported.",
 }
@@ -404,6 +437,10 @@ FaultCode = Literal[
     "ledger_unwritable",
     "ledger_corrupt",
     "ledger_locked",
+    "ledger_full",
+    "artifact_unwritable",
+    "artifact_damaged",
+    "artifacts_full",
     "store_unwritable",
     "checkout_unreadable",
     "out_unwritable",
@@ -418,10 +455,90 @@ FAULT_TEXT: Final[dict[FaultCode, str]] = {
     "ledger_unwritable": "The ledger could not be written.",
     "ledger_corrupt": "The ledger is damaged.",
     "ledger_locked": "Another process writes to the ledger.",
+    "ledger_full": "The ledger of the attempt has reached its bound.",
+    "artifact_unwritable": "An artifact could not be kept.",
+    "artifact_damaged": "An artifact is missing or damaged.",
+    "artifacts_full": "The artifacts of the attempt have reached their bound.",
     "store_unwritable": "The scratch store could not be written.",
     "checkout_unreadable": "The checkout could not be read.",
     "out_unwritable": "The result folder could not be written.",
     "upstream_unavailable": "The model provider could not be reached.",
+}
+
+LedgerProblemCode = Literal[
+    "ledger_unreadable",
+    "ledger_empty",
+    "attempt_not_found",
+    "record_malformed",
+    "record_too_large",
+    "hash_mismatch",
+    "attempt_mismatch",
+    "sequence_broken",
+    "chain_broken",
+    "batch_broken",
+    "epoch_broken",
+    "too_many_records",
+    "ledger_too_large",
+    "torn_tail",
+    "rolled_back",
+    "head_mismatch",
+]
+"""Why a ledger does not verify (evidence.md 2.1 to 2.3)."""
+
+LEDGER_PROBLEM_TEXT: Final[dict[LedgerProblemCode, str]] = {
+    "ledger_unreadable": "The ledger could not be read.",
+    "ledger_empty": "The ledger has no records.",
+    "attempt_not_found": "The ledger has no records of that attempt.",
+    "record_malformed": "A record is not of its closed form.",
+    "record_too_large": "A record is larger than its bound.",
+    "hash_mismatch": "A record's hash is not the hash of its content.",
+    "attempt_mismatch": "A record belongs to another attempt.",
+    "sequence_broken": "A record is missing, repeated or out of order.",
+    "chain_broken": "A record does not follow from the one before it.",
+    "batch_broken": "A record's batch start contradicts the record before it.",
+    "epoch_broken": "A record's epoch is older than the one before it.",
+    "too_many_records": "The ledger has more records than an attempt may have.",
+    "ledger_too_large": "The ledger has more bytes than an attempt may have.",
+    "torn_tail": "The last records were torn before they were durable.",
+    "rolled_back": "The ledger ends before the head that is known of it.",
+    "head_mismatch": "The ledger does not have the head that is known of it.",
+}
+
+DiagnosticCode = Literal[
+    "agent_exited",
+    "agent_stderr",
+    "agent_stdout_quarantined",
+    "cleanup_incomplete",
+    "events_dropped",
+    "guarantee_missing",
+    "image_unpinned",
+    "invalid_messages",
+    "sandbox_destroyed",
+    "unsafe_testing",
+]
+"""What a ``diagnostic`` record may report beside a ``ViolationCode``."""
+
+EngineReason = Literal[
+    "not_installed",
+    "not_supported",
+    "root_not_supported",
+    "self_test_failed",
+    "user_namespaces_off",
+    "subordinate_ids_missing",
+    "limits_not_enforced",
+    "control_not_enforced",
+]
+"""Why an isolation engine is not used (engines.md 1.6, 7.2)."""
+
+ENGINE_TEXT: Final[dict[EngineReason, str]] = {
+    "not_installed": "The engine is not installed.",
+    "not_supported": "This version of airlock cannot drive the engine.",
+    "root_not_supported": "The engine cannot run that kind of root.",
+    "self_test_failed": "The engine did not start the self-test.",
+    "user_namespaces_off": "This user may not make user namespaces here.",
+    "subordinate_ids_missing": "This user has no range of subordinate ids.",
+    "limits_not_enforced": "Nothing holds the memory or the processes of a sandbox here.",
+    "control_not_enforced": "A control that every sandbox must have does not hold here.",
 }
 
 Outcome = Literal[

@@ -1,0 +1,1 @@
+"""Isolation engines: what starts a sandbox, limits it, and leaves nothing of it behind."""

@@ -1,0 +1,117 @@
+"""Which engine runs a root on this machine, or why none may.
+
+Chooses by what an engine was found to enforce here, never by its name or version. An
+engine that lacks a required control is refused, not used with a warning.
+"""
+
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from broker.engines.bubblewrap import BubblewrapEngine, find_bubblewrap
+from broker.engines.owners import claim_owner
+from broker.engines.process import Sandbox
+from broker.engines.programs import run_program
+from broker.engines.spec import (
+    EngineChoice,
+    EngineName,
+    FolderRoot,
+    Guarantees,
+    HostRoot,
+    ImageRoot,
+    Root,
+    SandboxSpec,
+)
+from protocol.codes import EngineReason
+from protocol.errors import Fault
+
+_VERSION_SECONDS: Final = 10.0
+
+
+class Engine(Protocol):
+    """What starts sandboxes. Every engine gives the same ones."""
+
+    @property
+    def name(self) -> EngineName:
+        """Its name, as in a record."""
+
+    @property
+    def version(self) -> str:
+        """The version of the program on this machine."""
+
+    @property
+    def rootless(self) -> bool:
+        """Whether it runs without root's rights."""
+
+    async def probe(self) -> Guarantees:
+        """What it enforces on this machine, found by trying."""
+
+    async def spawn(self, spec: SandboxSpec) -> Sandbox:
+        """Start a sandbox, or ``Refusal``/``Fault`` and nothing is left."""
+
+    async def sweep(self) -> int:
+        """Remove what dead daemons of this state folder left; how many things it was."""
+
+    async def prepare_work(self, folder: Path) -> None:
+        """Make ``folder`` writable for the sandbox that will have it as ``work``."""
+
+    async def remove_work(self, folder: Path) -> None:
+        """Remove ``folder`` and what a sandbox left in it."""
+
+
+class EngineUnavailable(Fault):
+    """No engine can run the root here; ``reasons`` says why for each that was tried."""
+
+    def __init__(self, reasons: Sequence[tuple[EngineName, EngineReason]]) -> None:
+        super().__init__("engine_unavailable")
+        self.reasons: Final = tuple(reasons)
+
+
+async def select_engine(name: EngineChoice, root: Root, *, state: Path) -> Engine:
+    """The engine for ``root``. ``auto`` takes the one that its kind of root is made for.
+
+    Raises ``EngineUnavailable`` with closed reasons.
+    """
+    chosen = _made_for(root) if name == "auto" else name
+    if chosen not in _able(root):
+        raise EngineUnavailable([(chosen, "root_not_supported")])
+    return await open_engine(chosen, state=state)
+
+
+async def open_engine(name: EngineName, *, state: Path) -> Engine:
+    """The engine of that name, not yet probed, or ``EngineUnavailable``."""
+    match name:
+        case "bubblewrap":
+            program = find_bubblewrap()
+            if program is None:
+                raise EngineUnavailable([(name, "not_installed")])
+            version = await _version(program)
+            owner = claim_owner(state / "engines" / "owners")
+            return BubblewrapEngine(program=program, version=version, owner=owner)
+        case "podman" | "docker" | "apple":
+            raise EngineUnavailable([(name, "not_supported")])
+
+
+def _made_for(root: Root) -> EngineName:
+    match root:
+        case HostRoot() | FolderRoot():
+            return "bubblewrap"
+        case ImageRoot():
+            return "podman"
+
+
+def _able(root: Root) -> frozenset[EngineName]:
+    match root:
+        case HostRoot() | FolderRoot():
+            return frozenset({"bubblewrap"})
+        case ImageRoot():
+            return frozenset({"podman", "docker", "apple"})
+
+
+async def _version(program: str) -> str:
+    """The last word of ``--version``'s first line, if it looks like a version."""
+    done = await run_program((program, "--version"), timeout_seconds=_VERSION_SECONDS)
+    words = done.stdout[:200].decode("ascii", "replace").split()
+    last = words[-1] if words else ""
+    return last if last and set(last) <= set("0123456789.") else "unknown"
