@@ -1,0 +1,1 @@
+"""The policy gate's own knowledge: labels, conversions, decisions. Pure; it performs nothing."""
