@@ -8,6 +8,7 @@ made and from resource limits, set while bubblewrap waits before it starts the p
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -15,7 +16,10 @@ import trio
 
 from broker.engines import bubblewrap_argv as argv_of
 from broker.engines.bubblewrap_start import Started, as_file
+from broker.engines.bundle import build_bundle
+from broker.engines.cgroup_tree import read_group_limits
 from broker.engines.cgroups import Cgroup, CgroupHome, find_cgroup_home, stale_groups
+from broker.engines.engine import SelfTest
 from broker.engines.hostfacts import (
     processes_with_argument,
     read_children,
@@ -37,16 +41,20 @@ from broker.engines.process import (
 )
 from broker.engines.programs import MINIMAL_ENV, find_program
 from broker.engines.seccomp import bpf_filter, parse_machine
+from broker.engines.self_tests import cached_self_test
 from broker.engines.spec import (
     Exit,
     Facts,
     FolderRoot,
+    Guarantees,
     HostRoot,
     ImageRoot,
     SandboxSpec,
 )
 from broker.engines.uids import UidLease, lease_uid
 from broker.engines.work import give_away, remove_tree
+from broker.locations import bundled
+from protocol.digest import digest_bytes
 from protocol.errors import Fault, Refusal
 
 
@@ -64,11 +72,12 @@ class BubblewrapEngine:
 
     name: Final = "bubblewrap"
 
-    def __init__(self, *, program: str, version: str, owner: Owner) -> None:
+    def __init__(self, *, program: str, version: str, owner: Owner, state: Path) -> None:
         self.version: Final = version
         self.rootless: Final = os.geteuid() != 0
         self._program: Final = program
         self._owner: Final = owner
+        self._state: Final = state
         self._filter: Final = bpf_filter(parse_machine(os.uname().machine))
         self._home: Final[CgroupHome | None] = find_cgroup_home(owner.new_name())
         self._work_leases: Final[dict[Path, UidLease]] = {}
@@ -77,6 +86,22 @@ class BubblewrapEngine:
     def has_cgroups(self) -> bool:
         """Whether sandboxes get a control group here."""
         return self._home is not None
+
+    async def probe(self) -> Guarantees:
+        """See ``Engine.probe``."""
+        return (await self.self_test()).guarantees
+
+    async def self_test(self) -> SelfTest:
+        """See ``Engine.self_test``."""
+        bundle = await trio.to_thread.run_sync(
+            partial(build_bundle, "probe", source=bundled("probe"), state=self._state)
+        )
+        return await cached_self_test(
+            self,
+            HostRoot(bundle.folder, bundle.digest),
+            folder=self._state / "engines" / "self-tests",
+            key=["bubblewrap", self.version, self.has_cgroups, digest_bytes(self._filter)],
+        )
 
     async def spawn(self, spec: SandboxSpec) -> "BubblewrapSandbox":
         """Start ``spec``. Raises ``Refusal("image_unknown")`` for an image root,
@@ -140,9 +165,7 @@ class BubblewrapEngine:
         owner_id = owner_of_name(name)
         return owner_id is not None and self._owner.is_dead(owner_id)
 
-    def _start(
-        self, name: str, spec: SandboxSpec, held: _Held, parent_ends: ExitStack
-    ) -> Started:
+    def _start(self, name: str, spec: SandboxSpec, held: _Held, parent_ends: ExitStack) -> Started:
         """Start bubblewrap up to the point where it waits for our word."""
         layout, places, staged = self._places(spec)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -164,9 +187,7 @@ class BubblewrapEngine:
             ),
         )
         args = as_file(parent_ends, b"".join(part.encode() + b"\0" for part in options))
-        command = argv_of.bubblewrap_command(
-            self._program, name=name, args=args, argv=spec.argv
-        )
+        command = argv_of.bubblewrap_command(self._program, name=name, args=args, argv=spec.argv)
         try:
             child = start_child(
                 self._bound(command, spec, held, staged),
@@ -266,7 +287,7 @@ class BubblewrapSandbox(Sandbox):
         program = next(iter(read_children(inner)), inner)
         seen = read_process_facts(program)
         root = self._spec.root
-        limits = self._spec.limits if self._held.cgroup is not None else None
+        limits = read_group_limits(program)
         return Facts(
             engine="bubblewrap",
             engine_version=self._engine.version,
@@ -277,9 +298,10 @@ class BubblewrapSandbox(Sandbox):
             no_new_privileges=seen.no_new_privileges,
             seccomp_filter=seen.seccomp_filter,
             own_namespaces=seen.own_namespaces,
-            memory_bytes=None if limits is None else limits.memory_bytes,
-            pids=None if limits is None else limits.pids,
-            cpus=None if limits is None else limits.cpus,
+            memory_bytes=limits.memory_bytes,
+            pids=limits.pids,
+            cpus=limits.cpus,
+            swap_limited=limits.swap_limited,
         )
 
     async def _kill(self) -> None:

@@ -12,11 +12,11 @@ from typing import Final, Literal
 
 import trio
 
+from broker.engines.cgroup_tree import CONTROLLERS, below, mounts, own_groups, words
 from broker.engines.spec import SandboxLimits
 
 #: One CPU period: the kernel's default, in microseconds.
 _PERIOD_US: Final = 100_000
-_CONTROLLERS: Final[tuple[str, ...]] = ("memory", "pids", "cpu")
 #: A group whose last process was just reaped can refuse ``rmdir`` for an instant.
 _REMOVE_TRIES: Final = 100
 _REMOVE_PAUSE_SECONDS: Final = 0.01
@@ -46,7 +46,7 @@ class Cgroup:
         for folder in set(self._folders.values()):
             folder.mkdir(exist_ok=True)
         quota = max(1000, int(limits.cpus * _PERIOD_US))
-        memory, pids, cpu = (self._folders[name] for name in _CONTROLLERS)
+        memory, pids, cpu = (self._folders[name] for name in CONTROLLERS)
         (pids / "pids.max").write_text(str(limits.pids))
         if self._version == 2:
             (memory / "memory.max").write_text(str(limits.memory_bytes))
@@ -128,24 +128,24 @@ def _can_make(home: CgroupHome, name: str) -> bool:
 
 
 def _find_version_1() -> CgroupHome | None:
-    own = _own_groups()
+    own = own_groups()
     folders = {}
-    for root, place, kind, options in _mounts():
-        for controller in _CONTROLLERS:
+    for root, place, kind, options in mounts():
+        for controller in CONTROLLERS:
             if kind == "cgroup" and controller in options.split(",") and controller in own:
-                folders[controller] = _below(place, root, own[controller])
-    return CgroupHome(1, folders) if set(folders) == set(_CONTROLLERS) else None
+                folders[controller] = below(place, root, own[controller])
+    return CgroupHome(1, folders) if set(folders) == set(CONTROLLERS) else None
 
 
 def _find_version_2() -> CgroupHome | None:
-    own = _own_groups()
-    for root, place, kind, _ in _mounts():
+    own = own_groups()
+    for root, place, kind, _ in mounts():
         if kind != "cgroup2" or "" not in own:
             continue
-        folder = _below(place, root, own[""])
-        available = _words(folder / "cgroup.controllers")
-        if set(_CONTROLLERS) <= available and _delegate(folder):
-            return CgroupHome(2, dict.fromkeys(_CONTROLLERS, folder))
+        folder = below(place, root, own[""])
+        available = words(folder / "cgroup.controllers")
+        if set(CONTROLLERS) <= available and _delegate(folder):
+            return CgroupHome(2, dict.fromkeys(CONTROLLERS, folder))
     return None
 
 
@@ -156,11 +156,11 @@ def _delegate(folder: Path) -> bool:
     first step aside into a child; that works only if the group is ours alone.
     """
     control = folder / "cgroup.subtree_control"
-    if set(_CONTROLLERS) <= _words(control):
+    if set(CONTROLLERS) <= words(control):
         return True
-    wanted = " ".join(f"+{name}" for name in _CONTROLLERS)
+    wanted = " ".join(f"+{name}" for name in CONTROLLERS)
     try:
-        if _words(folder / "cgroup.procs") == {str(os.getpid())}:
+        if words(folder / "cgroup.procs") == {str(os.getpid())}:
             aside = folder / "airlock"
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
@@ -168,38 +168,6 @@ def _delegate(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _own_groups() -> dict[str, str]:
-    """Our own group per controller; version 2's under the empty name."""
-    groups = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        groups.update(dict.fromkeys(names.split(","), path))
-    return groups
-
-
-def _mounts() -> list[tuple[str, Path, str, str]]:
-    """Mounts as (root within the file system, place, type, options of the file system)."""
-    mounts = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kinds = before.split(), after.split()
-        mounts.append((fields[3], Path(fields[4]), kinds[0], kinds[-1]))
-    return mounts
-
-
-def _below(place: Path, root: str, path: str) -> Path:
-    """``path`` of the hierarchy as a folder, where the mount shows only ``root`` of it."""
-    inside = os.path.relpath(path, root)
-    return place if inside.startswith("..") else place / inside
-
-
-def _words(path: Path) -> set[str]:
-    try:
-        return set(path.read_text().split())
-    except OSError:
-        return set()
 
 
 def _read_counter(path: Path, name: str) -> int:

@@ -4,60 +4,26 @@ Chooses by what an engine was found to enforce here, never by its name or versio
 engine that lacks a required control is refused, not used with a warning.
 """
 
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from broker.engines.bubblewrap import BubblewrapEngine, find_bubblewrap
+from broker.engines.engine import Engine
 from broker.engines.owners import claim_owner
-from broker.engines.process import Sandbox
 from broker.engines.programs import run_program
 from broker.engines.spec import (
     EngineChoice,
     EngineName,
     FolderRoot,
-    Guarantees,
     HostRoot,
     ImageRoot,
     Root,
-    SandboxSpec,
 )
 from protocol.codes import EngineReason
 from protocol.errors import Fault
 
 _VERSION_SECONDS: Final = 10.0
-
-
-class Engine(Protocol):
-    """What starts sandboxes. Every engine gives the same ones."""
-
-    @property
-    def name(self) -> EngineName:
-        """Its name, as in a record."""
-
-    @property
-    def version(self) -> str:
-        """The version of the program on this machine."""
-
-    @property
-    def rootless(self) -> bool:
-        """Whether it runs without root's rights."""
-
-    async def probe(self) -> Guarantees:
-        """What it enforces on this machine, found by trying."""
-
-    async def spawn(self, spec: SandboxSpec) -> Sandbox:
-        """Start a sandbox, or ``Refusal``/``Fault`` and nothing is left."""
-
-    async def sweep(self) -> int:
-        """Remove what dead daemons of this state folder left; how many things it was."""
-
-    async def prepare_work(self, folder: Path) -> None:
-        """Make ``folder`` writable for the sandbox that will have it as ``work``."""
-
-    async def remove_work(self, folder: Path) -> None:
-        """Remove ``folder`` and what a sandbox left in it."""
 
 
 class EngineUnavailable(Fault):
@@ -88,7 +54,7 @@ async def open_engine(name: EngineName, *, state: Path) -> Engine:
                 raise EngineUnavailable([(name, "not_installed")])
             version = await _version(program)
             owner = claim_owner(state / "engines" / "owners")
-            return BubblewrapEngine(program=program, version=version, owner=owner)
+            return BubblewrapEngine(program=program, version=version, owner=owner, state=state)
         case "podman" | "docker" | "apple":
             raise EngineUnavailable([(name, "not_supported")])
 

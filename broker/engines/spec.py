@@ -130,6 +130,7 @@ class Facts:
     memory_bytes: int | None  #: the control group's limit; None: no such limit
     pids: int | None
     cpus: float | None
+    swap_limited: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
