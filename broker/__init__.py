@@ -1,0 +1,1 @@
+"""The trusted side of airlock: policy, stage, engines, evidence and attempts."""

@@ -117,26 +117,29 @@ _PAIRS: Final[dict[tuple[str, str], ExclusionReason]] = {
     (".gem", "credentials"): "credential_file",
 }
 
+# fmt: off
 #: A folder or file of this name, at any depth, unless it is tracked: what a build, a
 #: test run or an installer made and can make again.
 _UNTRACKED_NAMES: Final[dict[str, ExclusionReason]] = {
     **dict.fromkeys(
-        """
-        .eggs .pnpm-store .tox .nox .venv __pypackages__ bower_components jspm_packages
-        site-packages venv
-        """.split(),
+        (
+            ".eggs", ".pnpm-store", ".tox", ".nox", ".venv", "__pypackages__",
+            "bower_components", "jspm_packages", "site-packages", "venv",
+        ),
         "dependencies",
     ),
     **dict.fromkeys(
-        """
-        .angular .astro .build .cache .dart_tool .docusaurus .gradle .hypothesis .mypy_cache
-        .netlify .next .nuxt .nyc_output .output .parcel-cache .pytest_cache .ruff_cache
-        .serverless .svelte-kit .terraform .turbo .vercel .vite __pycache__ build cmakefiles
-        coverage deriveddata dist htmlcov out storybook-static target
-        """.split(),
+        (
+            ".angular", ".astro", ".build", ".cache", ".dart_tool", ".docusaurus", ".gradle",
+            ".hypothesis", ".mypy_cache", ".netlify", ".next", ".nuxt", ".nyc_output", ".output",
+            ".parcel-cache", ".pytest_cache", ".ruff_cache", ".serverless", ".svelte-kit",
+            ".terraform", ".turbo", ".vercel", ".vite", "__pycache__", "build", "cmakefiles",
+            "coverage", "deriveddata", "dist", "htmlcov", "out", "storybook-static", "target",
+        ),
         "build_output",
     ),
 }
+# fmt: on
 _UNTRACKED_SUFFIXES: Final = (".egg-info", ".pyc", ".pyo", ".tsbuildinfo")
 
 #: Suffixes of files that are keys unless their content says that they are public.

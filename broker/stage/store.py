@@ -18,6 +18,7 @@ from typing import Final, NewType, Self
 
 import msgspec
 import pygit2
+from pygit2.enums import ObjectType
 
 from protocol.errors import Fault
 
@@ -50,7 +51,7 @@ def blob_digest(data: bytes) -> bytes:
 class BlobStore:
     """Content by address. Safe to use from several threads; made by ``open``."""
 
-    def __init__(self, descriptor: int, alternates: pygit2.Odb) -> None:
+    def __init__(self, descriptor: int, alternates: list[pygit2.Odb]) -> None:
         self._descriptor = descriptor
         self._alternates = alternates
         self._end = 0
@@ -73,13 +74,12 @@ class BlobStore:
         except OSError as error:
             raise Fault("store_unwritable") from error
         try:
-            database = pygit2.Odb()
-            for folder in alternates:
-                database.add_disk_alternate(str(folder))
+            # Opened one by one, because only so libgit2 follows their own alternates.
+            databases = [pygit2.Odb(str(folder)) for folder in alternates]
         except (pygit2.GitError, OSError, ValueError) as error:
             os.close(descriptor)
             raise Fault("checkout_unreadable") from error
-        return cls(descriptor, database)
+        return cls(descriptor, databases)
 
     def put(self, data: bytes) -> Blob:
         """``data`` as a blob of this store; the same content is kept once.
@@ -104,11 +104,24 @@ class BlobStore:
         if len(oid) == _OWN_ID_BYTES:
             offset, size = self._own[oid]
             return _read_all(self._descriptor, size, offset=offset)
-        try:
-            _, data = self._alternates.read(pygit2.Oid(raw=oid))
-        except (KeyError, pygit2.GitError, OSError, ValueError) as error:
-            raise Fault("checkout_unreadable") from error
-        return data
+        return self._read_object(oid, ObjectType.BLOB)
+
+    def read_git_tree(self, oid: bytes) -> bytes:
+        """The raw tree object of an alternate; raises ``Fault("checkout_unreadable")``."""
+        return self._read_object(oid, ObjectType.TREE)
+
+    def size_in_alternates(self, oid: bytes) -> int | None:
+        """The size in bytes of the blob with this git id; ``None`` when no alternate has it."""
+        name = pygit2.Oid(raw=oid)
+        for database in self._alternates:
+            try:
+                kind, size = database.read_header(name)
+            except KeyError:
+                continue
+            except (pygit2.GitError, OSError, ValueError) as error:
+                raise Fault("checkout_unreadable") from error
+            return size if kind == ObjectType.BLOB else None
+        return None
 
     def load(self, blob: Blob) -> bytes:
         """The bytes of ``blob``: exactly those that its digest names.
@@ -135,9 +148,23 @@ class BlobStore:
             self._own.clear()
             self._recent.clear()
             self._recent_bytes = 0
-            self._alternates = pygit2.Odb()
+            self._alternates = []
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _read_object(self, oid: bytes, wanted: ObjectType) -> bytes:
+        name = pygit2.Oid(raw=oid)
+        for database in self._alternates:
+            try:
+                kind, data = database.read(name)
+            except KeyError:
+                continue
+            except (pygit2.GitError, OSError, ValueError) as error:
+                raise Fault("checkout_unreadable") from error
+            if kind != wanted:
+                break
+            return data
+        raise Fault("checkout_unreadable")
 
     def _remember(self, digest: bytes, data: bytes) -> None:
         with self._lock:

@@ -1,0 +1,225 @@
+"""A git checkout through libgit2: opened, its commit, its index; never written, no program run.
+
+Only top levels are opened: a search upwards could pick up a repository that the caller
+did not name. libgit2 checks who owns the checkout as git does (``safe.directory``): a
+checkout of another user is refused, also to root, for whom only the user that called
+``sudo`` counts as itself. Nothing here refreshes the index.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pygit2
+from pygit2.enums import AttrCheck, RepositoryOpenFlag
+from pygit2.ffi import C, ffi
+
+from protocol.codes import RefusalCode
+from protocol.errors import Fault, Refusal
+from protocol.ids import CommitSha
+
+MODE_SYMLINK: Final = 0o120000
+MODE_GITLINK: Final = 0o160000
+
+_STAGE_MASK: Final = 0x3000
+_ASSUME_UNCHANGED: Final = 0x8000
+_SKIP_WORKTREE: Final = 1 << 14
+_INTENT_TO_ADD: Final = 1 << 13
+_LOW_32: Final = 0xFFFFFFFF
+
+#: libgit2 tells these apart only by its message; the words are fixed in its source.
+_OPEN_REFUSALS: Final[tuple[tuple[str, RefusalCode], ...]] = (
+    ("not owned by current user", "checkout_not_owned"),
+    ("extensions.partialclone", "checkout_partial"),
+    ("unsupported extension", "stage_unsupported"),
+    ("unsupported repository version", "stage_unsupported"),
+    ("object format", "stage_unsupported"),
+    ("epository not found", "not_a_checkout"),
+    ("ould not find repository", "not_a_checkout"),
+)
+
+
+class IndexRow(msgspec.Struct, frozen=True, gc=False):
+    """One path of the index at stage 0, and the stat that it was clean with."""
+
+    oid: bytes
+    mode: int
+    size: int  #: of the file in the working tree, modulo 2**32
+    inode: int  #: modulo 2**32
+    modified: int  #: nanoseconds
+    changed: int  #: nanoseconds
+    from_index: bool  #: skip-worktree or assume-unchanged: the working tree has no say
+    intent_to_add: bool  #: tracked by name only; the index has no content for it
+
+
+class Index(msgspec.Struct, frozen=True):
+    """The index as it was read. Keys are path bytes; nothing about them was checked."""
+
+    rows: dict[bytes, IndexRow]
+    unmerged: frozenset[bytes]
+    racy_from: int  #: nanoseconds; a file modified at or after it may differ unseen
+
+
+class Checkout:
+    """An open checkout. ``root`` is ``None`` for a bare repository."""
+
+    def __init__(self, repository: pygit2.Repository) -> None:
+        self._repository: Final = repository
+        # pygit2 types it as a text; a bare repository has none.
+        work: str | None = repository.workdir
+        self.root: Final = Path(os.path.realpath(work)) if work else None
+        self.git_folder: Final = Path(repository.path)
+        self.common_folder: Final = _common_folder(self.git_folder)
+        self.objects: Final = self.common_folder / "objects"
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """A boolean of git's configuration, such as ``core.fileMode``."""
+        try:
+            return self._repository.config.get_bool(name)
+        except (KeyError, ValueError, pygit2.GitError):
+            return default
+
+    def text(self, name: str) -> str | None:
+        """A text of git's configuration, or ``None``."""
+        try:
+            return self._repository.config[name]
+        except (KeyError, ValueError, pygit2.GitError):
+            return None
+
+    def attribute(self, path: str, name: str) -> str | bool | None:
+        """A git attribute of ``path`` as the index has it; it is read and never acted on.
+
+        The working tree's attribute files are not opened: libgit2 would open them by path,
+        through a link and for ever on a FIFO.
+        """
+        return self._repository.get_attr(path, name, AttrCheck.INDEX_ONLY)
+
+    def commit(self, ref: str | None) -> tuple[CommitSha, bytes] | None:
+        """The commit that ``ref`` (``None``: HEAD) names, and its tree's id.
+
+        ``None`` when HEAD is an unborn branch. Raises ``Refusal("ref_not_found")``, or
+        ``Refusal("checkout_partial")`` when HEAD's commit is missing.
+        """
+        with _reading():
+            if ref is None and self._repository.head_is_unborn:
+                return None
+        try:
+            commit = self._repository.revparse_single(ref or "HEAD").peel(pygit2.Commit)
+            return CommitSha(str(commit.id)), commit.tree_id.raw
+        except (KeyError, ValueError, pygit2.GitError) as error:
+            raise Refusal("checkout_partial" if ref is None else "ref_not_found") from error
+
+    def index(self) -> Index:
+        """The index, read afresh. Raises ``Refusal("stage_unsupported")`` (split, sparse)."""
+        # The time is taken first: a later write of the index only makes more files racy.
+        racy_from = _modified(self.git_folder / "index")
+        try:
+            index = self._repository.index
+            index.read()
+        except (pygit2.GitError, OSError) as error:
+            raise Refusal("stage_unsupported") from error
+        rows: dict[bytes, IndexRow] = {}
+        unmerged: set[bytes] = set()
+        pointer = index._index
+        for position in range(len(index)):
+            entry = C.git_index_get_byindex(pointer, position)
+            path = ffi.string(entry.path)
+            if entry.flags & _STAGE_MASK:
+                unmerged.add(path)
+            else:
+                rows[path] = _row(entry)
+        return Index(rows=rows, unmerged=frozenset(unmerged), racy_from=racy_from)
+
+
+def open_checkout(directory: Path) -> Checkout:
+    """The checkout (or bare repository) whose top level is exactly ``directory``.
+
+    Raises ``Refusal`` with ``not_a_directory``, ``not_a_checkout``, ``checkout_not_owned``,
+    ``checkout_partial`` or ``stage_unsupported``, or ``Fault("checkout_unreadable")``.
+    """
+    real = os.path.realpath(directory)
+    if not os.path.isdir(real):
+        raise Refusal("not_a_directory")
+    try:
+        repository = pygit2.Repository(real, RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, ValueError, KeyError, OSError) as error:
+        raise _open_failure(str(error)) from error
+    checkout = Checkout(repository)
+    if checkout.root is None:
+        return checkout
+    if os.path.realpath(checkout.git_folder) == real:
+        # The ``.git`` folder itself was named; its checkout is another folder.
+        raise Refusal("not_a_checkout")
+    if str(checkout.root) != real:
+        # ``core.worktree`` names another folder than the one that was asked for.
+        raise Refusal("stage_unsupported")
+    return checkout
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (pygit2.GitError, OSError, ValueError, KeyError) as error:
+        raise Fault("checkout_unreadable") from error
+
+
+def _open_failure(message: str) -> Refusal | Fault:
+    for words, code in _OPEN_REFUSALS:
+        if words in message:
+            return Refusal(code)
+    return Fault("checkout_unreadable")
+
+
+def _common_folder(git_folder: Path) -> Path:
+    """Where a linked worktree shares objects and ``info`` with its repository."""
+    try:
+        text = (git_folder / "commondir").read_bytes()
+    except FileNotFoundError:
+        return git_folder
+    except OSError as error:
+        raise Fault("checkout_unreadable") from error
+    return Path(os.path.normpath(git_folder / os.fsdecode(text.rstrip(b"\r\n"))))
+
+
+def _modified(path: Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise Fault("checkout_unreadable") from error
+
+
+def _row(entry: "ffi.CData") -> IndexRow:
+    extended = entry.flags_extended
+    modified, changed = entry.mtime, entry.ctime
+    return IndexRow(
+        ffi.buffer(ffi.addressof(entry, "id"))[:],
+        entry.mode,
+        entry.file_size,
+        entry.ino,
+        modified.seconds * 1_000_000_000 + modified.nanoseconds,
+        changed.seconds * 1_000_000_000 + changed.nanoseconds,
+        bool(entry.flags & _ASSUME_UNCHANGED or extended & _SKIP_WORKTREE),
+        bool(extended & _INTENT_TO_ADD),
+    )
+
+
+def is_clean(row: IndexRow, found: os.stat_result, racy_from: int) -> bool:
+    """Whether ``found`` is the stat that ``row`` was recorded with, so that nothing changed.
+
+    As git decides it: same size, times and inode, and the file is older than the index
+    (a later one could have been changed within the same tick, "racily clean").
+    """
+    modified = found.st_mtime_ns
+    return (
+        row.modified == modified
+        and modified < racy_from
+        and row.size == found.st_size & _LOW_32
+        and row.changed == found.st_ctime_ns
+        and row.inode == found.st_ino & _LOW_32
+    )

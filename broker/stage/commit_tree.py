@@ -1,0 +1,61 @@
+"""The files of a commit, listed from raw tree objects; bounded, and nothing is checked out."""
+
+import re
+from typing import Final
+
+from broker.stage.bounds import StageBounds
+from broker.stage.store import BlobStore
+from protocol.errors import Fault, Refusal
+
+MODE_FOLDER: Final = 0o040000
+
+_LINE: Final = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
+_LINE_OVERHEAD: Final = 22
+
+#: Folders counted against the bound on files: a tree that names one folder many times
+#: over unfolds without end though it holds few files.
+_FOLDERS_PER_FILE: Final = 4
+
+
+def list_commit_tree(
+    store: BlobStore, root: bytes, bounds: StageBounds
+) -> dict[bytes, tuple[int, bytes]]:
+    """Path bytes to (mode, git id) for everything below tree ``root`` but folders.
+
+    Modes and names are as written; the caller judges them. Raises ``Refusal`` for a bound,
+    ``Refusal("checkout_partial")`` for a missing tree, ``Fault`` for a malformed one.
+    """
+    files: dict[bytes, tuple[int, bytes]] = {}
+    pending: list[tuple[bytes, int, bytes]] = [(b"", 0, root)]
+    folders = 0
+    while pending:
+        prefix, depth, oid = pending.pop()
+        folders += 1
+        if folders > bounds.files * _FOLDERS_PER_FILE:
+            raise Refusal("stage_too_many_files", figure=bounds.files)
+        if depth > bounds.depth:
+            raise Refusal("stage_too_deep", figure=bounds.depth)
+        for mode, name, child in _lines(_read(store, oid)):
+            if mode == MODE_FOLDER:
+                pending.append((prefix + name + b"/", depth + 1, child))
+            else:
+                files[prefix + name] = (mode, child)
+        bounds.check_count(len(files))
+    return files
+
+
+def _read(store: BlobStore, oid: bytes) -> bytes:
+    try:
+        return store.read_git_tree(oid)
+    except Fault as error:
+        raise Refusal("checkout_partial") from error
+
+
+def _lines(raw: bytes) -> list[tuple[int, bytes, bytes]]:
+    lines = _LINE.findall(raw)
+    # What the pattern did not take up would be lost silently.
+    if sum(len(mode) + len(name) for mode, name, _ in lines) + _LINE_OVERHEAD * len(lines) != len(
+        raw
+    ):
+        raise Fault("checkout_unreadable")
+    return [(int(mode, 8), name, oid) for mode, name, oid in lines]

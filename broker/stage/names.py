@@ -1,0 +1,135 @@
+"""Names of a checkout as they are found: bytes, judged once, staged as written or not at all."""
+
+import unicodedata
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from broker.stage.bounds import StageBounds
+from broker.stage.exclusions import exclusion_of_path, fold_path
+from protocol.codes import ExclusionReason
+
+#: Those that no staged name has: so a name that may be staged is shown as it is.
+_ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+class PathJudge:
+    """Turns path bytes of an index or a commit into text, or notes why they are excluded."""
+
+    def __init__(self, bounds: StageBounds) -> None:
+        self._bounds: Final = bounds
+        self._texts: Final[dict[bytes, str | None]] = {}
+        #: Printable path (the shortest excluded part) to its reason.
+        self.excluded: Final[dict[str, ExclusionReason]] = {}
+
+    def text_of(self, raw: bytes) -> str | None:
+        """``raw`` as a path that may be staged, or ``None``. Raises ``Refusal`` for a bound."""
+        if raw in self._texts:
+            return self._texts[raw]
+        text = self._judge(raw)
+        self._texts[raw] = text
+        return text
+
+    def _judge(self, raw: bytes) -> str | None:
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            self._exclude(raw)
+            return None
+        if exclusion_of_path(text) is not None:
+            self._exclude(raw)
+            return None
+        self._bounds.check_path(text)
+        return text
+
+    def _exclude(self, raw: bytes) -> None:
+        for part in prefixes(raw):
+            reason = exclusion_of_name(part)
+            if reason is not None:
+                self.excluded[printable(part)] = reason
+                return
+
+
+def exclusion_of_name(raw: bytes) -> ExclusionReason | None:
+    """``exclusion_of_path`` for path bytes that may not be UTF-8."""
+    try:
+        return exclusion_of_path(raw.decode())
+    except UnicodeDecodeError:
+        return "name_not_utf8"
+
+
+def prefixes(raw: bytes) -> Iterator[bytes]:
+    """``a``, ``a/b``, ``a/b/c`` for ``a/b/c``."""
+    at = raw.find(b"/")
+    while at >= 0:
+        yield raw[:at]
+        at = raw.find(b"/", at + 1)
+    yield raw
+
+
+def printable(raw: bytes) -> str:
+    """``raw`` as text that is safe to show: what is not UTF-8 or not visible is escaped.
+
+    A backslash is doubled, so that no two names are shown the same.
+    """
+    text = raw.decode("utf-8", "surrogateescape")
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    code = ord(char)
+    if char == "\\":
+        return "\\\\"
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    if unicodedata.category(char) not in _ESCAPED_CATEGORIES:
+        return char
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{{{code:x}}}"
+
+
+def collisions(paths: Collection[str]) -> frozenset[str]:
+    """The files and folders of ``paths`` that differ from another only by case or form.
+
+    Every twin is named, none is kept: which of them a file system that folds names would
+    show is not ours to guess. Only the outermost colliding folders are named.
+    """
+    folders = folders_of(paths)
+    folded = set(map(fold_path, paths))
+    folded_folders = set(map(fold_path, folders))
+    if (
+        len(folded) == len(paths)
+        and len(folded_folders) == len(folders)
+        and folded.isdisjoint(folded_folders)
+    ):
+        return frozenset()
+    spellings: dict[str, set[str]] = {}
+    for path in (*paths, *folders):
+        spellings.setdefault(fold_path(path), set()).add(path)
+    twins = {path for same in spellings.values() if len(same) > 1 for path in same}
+    return frozenset(path for path in twins if not _is_below(path, twins))
+
+
+def is_below_any(path: str, folders: Collection[str]) -> bool:
+    """Whether ``path`` is in ``folders`` or lies below one of them."""
+    return path in folders or _is_below(path, folders)
+
+
+def _is_below(path: str, folders: Collection[str]) -> bool:
+    at = path.find("/")
+    while at >= 0:
+        if path[:at] in folders:
+            return True
+        at = path.find("/", at + 1)
+    return False
+
+
+def folders_of(paths: Collection[str]) -> set[str]:
+    """Every folder that a path of ``paths`` lies in, at any depth; not the root."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders

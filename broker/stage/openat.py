@@ -1,0 +1,79 @@
+"""Open and read below a folder handle: no link followed at any part, no wait on a FIFO."""
+
+import errno
+import os
+import stat
+from typing import Final
+
+from broker.stage.bounds import StageBounds
+from protocol.errors import Fault, Refusal
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: Reads of one file that keeps changing; an editor's save changes it once.
+_ATTEMPTS: Final = 3
+
+#: The name is another thing than it was when the folder was listed.
+_CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE})
+
+
+def open_folder(parent: int, name: str) -> int:
+    """A handle of the folder ``name`` in ``parent``. Raises ``PermissionError``.
+
+    Raises ``Refusal("checkout_changed")`` when it is no folder any more.
+    """
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _failure(error) from error
+
+
+def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.stat_result]:
+    """The bytes of the regular file ``name`` in ``parent``, and the stat they belong to.
+
+    The size is checked before anything is read, and the stat is the same before and
+    after. Raises ``PermissionError``, ``Refusal`` with ``stage_file_too_large`` or
+    ``checkout_changed``, or ``Fault("checkout_unreadable")``.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            handle = os.open(name, _FILE, dir_fd=parent)
+            try:
+                before = os.fstat(handle)
+                if not stat.S_ISREG(before.st_mode):
+                    raise Refusal("checkout_changed")
+                bounds.check_size(before.st_size)
+                data = _read_at_most(handle, before.st_size + 1)
+                after = os.fstat(handle)
+            finally:
+                os.close(handle)
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise _failure(error) from error
+        if len(data) == before.st_size and _version(before) == _version(after):
+            return data, after
+    raise Refusal("checkout_changed")
+
+
+def _read_at_most(handle: int, size: int) -> bytes:
+    data = os.read(handle, size)
+    if not data or len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left and (data := os.read(handle, left)):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _failure(error: OSError) -> Refusal | Fault:
+    return Refusal("checkout_changed") if error.errno in _CHANGED else Fault("checkout_unreadable")
