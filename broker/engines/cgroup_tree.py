@@ -5,10 +5,12 @@ namespace, no mount at all) counts as one without limits.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 #: What a sandbox must be bounded by.
 CONTROLLERS: Final[tuple[str, ...]] = ("memory", "pids", "cpu")
@@ -33,14 +35,30 @@ def read_group_limits(pid: int) -> GroupLimits:
     except (FileNotFoundError, ProcessLookupError):
         return GroupLimits(None, None, None, False)
     folders = _group_folders(groups)
-    memory, pids, cpu = (folders.get(name) for name in CONTROLLERS)
-    return GroupLimits(
-        memory_bytes=_read_bound(memory, "memory.max", "memory.limit_in_bytes"),
-        pids=_read_bound(pids, "pids.max"),
-        cpus=_read_cpus(cpu),
-        swap_limited=_read_bound(memory, "memory.swap.max", "memory.memsw.limit_in_bytes")
-        is not None,
+    memory, pids, cpu = (_upwards(folders.get(name)) for name in CONTROLLERS)
+    swap = _least(
+        memory, lambda at: _read_bound(at, "memory.swap.max", "memory.memsw.limit_in_bytes")
     )
+    return GroupLimits(
+        memory_bytes=_least(
+            memory, lambda at: _read_bound(at, "memory.max", "memory.limit_in_bytes")
+        ),
+        pids=_least(pids, lambda at: _read_bound(at, "pids.max")),
+        cpus=_least(cpu, _read_cpus),
+        swap_limited=swap is not None,
+    )
+
+
+def _upwards(folder: Path | None) -> list[Path]:
+    """A group's folder and those of the groups above it: a limit of any of them holds."""
+    if folder is None:
+        return []
+    return [at for at in (folder, *folder.parents) if (at / "cgroup.procs").exists()]
+
+
+def _least(folders: list[Path], read: Callable[[Path], Number | None]) -> Number | None:
+    bounds = [bound for at in folders if (bound := read(at)) is not None]
+    return min(bounds, default=None)
 
 
 def _group_folders(groups: Mapping[str, str]) -> dict[str, Path]:
@@ -57,20 +75,18 @@ def _group_folders(groups: Mapping[str, str]) -> dict[str, Path]:
     return folders
 
 
-def _read_bound(folder: Path | None, *names: str) -> int | None:
+def _read_bound(folder: Path, *names: str) -> int | None:
     """The first of the files that exists, as a number; None for "no limit"."""
-    for name in names if folder is not None else ():
+    for name in names:
         try:
-            text = (folder / name).read_text().strip()  # type: ignore[operator]
+            text = (folder / name).read_text().strip()
         except OSError:
             continue
         return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
     return None
 
 
-def _read_cpus(folder: Path | None) -> float | None:
-    if folder is None:
-        return None
+def _read_cpus(folder: Path) -> float | None:
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except OSError:

@@ -42,22 +42,30 @@ class Cgroup:
         }
 
     def make(self, limits: SandboxLimits) -> None:
-        """Make the group and set every limit, or ``OSError``."""
+        """Make the group and set the limits of its controllers, or ``OSError``."""
         for folder in set(self._folders.values()):
             folder.mkdir(exist_ok=True)
-        quota = max(1000, int(limits.cpus * _PERIOD_US))
-        memory, pids, cpu = (self._folders[name] for name in CONTROLLERS)
-        (pids / "pids.max").write_text(str(limits.pids))
+        setters = {"memory": self._set_memory, "pids": _set_pids, "cpu": self._set_cpu}
+        for controller, folder in self._folders.items():
+            setters[controller](folder, limits)
+
+    def _set_memory(self, folder: Path, limits: SandboxLimits) -> None:
+        bound = str(limits.memory_bytes)
         if self._version == 2:
-            (memory / "memory.max").write_text(str(limits.memory_bytes))
-            (memory / "memory.oom.group").write_text("1")
-            _write_if_present(memory / "memory.swap.max", "0")
-            (cpu / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
-            return
-        (memory / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
-        _write_if_present(memory / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
-        (cpu / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
-        (cpu / "cpu.cfs_quota_us").write_text(str(quota))
+            (folder / "memory.max").write_text(bound)
+            (folder / "memory.oom.group").write_text("1")
+            _write_if_present(folder / "memory.swap.max", "0")
+        else:
+            (folder / "memory.limit_in_bytes").write_text(bound)
+            _write_if_present(folder / "memory.memsw.limit_in_bytes", bound)
+
+    def _set_cpu(self, folder: Path, limits: SandboxLimits) -> None:
+        quota = max(1000, int(limits.cpus * _PERIOD_US))
+        if self._version == 2:
+            (folder / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+        else:
+            (folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+            (folder / "cpu.cfs_quota_us").write_text(str(quota))
 
     def add(self, pid: int) -> None:
         """Move process ``pid`` into the group, or ``OSError``."""
@@ -69,14 +77,29 @@ class Cgroup:
         name = "memory.events" if self._version == 2 else "memory.oom_control"
         return _read_counter(self._folders["memory"] / name, "oom_kill")
 
+    def open_oom_event(self) -> int:
+        """A descriptor that counts from now on how often the group ran out of memory.
+
+        Version 1 only. Groups below this one, which may be gone by the time one asks,
+        are counted here as long as the limit is this group's.
+        """
+        folder = self._folders["memory"]
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            with open(folder / "memory.oom_control") as control:
+                line = f"{event} {control.fileno()}"
+                (folder / "cgroup.event_control").write_text(line)
+        except OSError:
+            os.close(event)
+            raise
+        return event
+
     def pids(self) -> tuple[int, ...]:
-        """Every process in the group now."""
+        """Every process in the group and in those below it, now."""
         found: set[int] = set()
         for folder in set(self._folders.values()):
-            try:
-                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
-            except FileNotFoundError:
-                continue
+            for path in folder.rglob("cgroup.procs"):
+                found.update(map(int, words(path)))
         return tuple(sorted(found))
 
     async def remove(self) -> bool:
@@ -95,6 +118,17 @@ def find_cgroup_home(probe_name: str) -> CgroupHome | None:
         home = find()
         if home is not None and _can_make(home, probe_name):
             return home
+    return None
+
+
+def find_memory_home() -> CgroupHome | None:
+    """Version 1 at its root, memory only: where an engine's own groups can be put below.
+
+    An engine names groups from the root of every hierarchy, so ours lies there too.
+    """
+    for root, place, kind, options in mounts():
+        if kind == "cgroup" and "memory" in options.split(",") and root == "/":
+            return CgroupHome(1, {"memory": place})
     return None
 
 
@@ -183,8 +217,16 @@ def _write_if_present(path: Path, value: str) -> None:
         path.write_text(value)
 
 
+def _set_pids(folder: Path, limits: SandboxLimits) -> None:
+    (folder / "pids.max").write_text(str(limits.pids))
+
+
 def _remove(folder: Path) -> bool:
+    """Remove a group and those below it, which an engine made and did not remove."""
     try:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False) and not _remove(Path(entry.path)):
+                return False
         folder.rmdir()
     except FileNotFoundError:
         return True

@@ -29,6 +29,14 @@ class Owner:
         """A name for one sandbox, unique on this machine."""
         return f"{NAME_PREFIX}{self.id}-{secrets.token_hex(4)}"
 
+    def is_live(self, owner_id: str | None) -> bool:
+        """Whether ``owner_id`` is a daemon of this state folder that still runs."""
+        return (
+            owner_id is not None
+            and (self._folder / owner_id).exists()
+            and not (self.is_dead(owner_id))
+        )
+
     def is_dead(self, owner_id: str) -> bool:
         """Whether ``owner_id`` is an owner of this state folder that has ended."""
         path = self._folder / owner_id

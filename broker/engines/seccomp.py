@@ -110,19 +110,21 @@ def oci_profile(machine: Machine) -> bytes:
     def present(table: dict[str, tuple[int | None, int | None]]) -> list[str]:
         return sorted(name for name, numbers in table.items() if numbers[column] is not None)
 
-    def equal(value: int) -> Any:
-        return [{"index": 0, "op": "SCMP_CMP_EQ", "value": value, "valueTwo": 0}]
+    def first(value: int, operator: str = "EQ") -> Any:
+        return [{"index": 0, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": 0}]
 
-    no_namespace = [
-        {"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": _CLONE_NEW, "valueTwo": 0}
-    ]
     allow, refuse = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
+    families = (_AF_UNIX, _AF_INET, _AF_INET6)
+    others = [family for family in range(_AF_INET6) if family not in families]
     rules = [
         rule(allow, *present(ALLOWED)),
         rule(refuse, *present(DENIED), errno=_EPERM),
-        *(rule(allow, "socket", args=equal(it)) for it in (_AF_UNIX, _AF_INET, _AF_INET6)),
-        rule(allow, "socketpair", args=equal(_AF_UNIX)),
-        rule(allow, "clone", args=no_namespace),
+        *(rule(allow, "socket", args=first(family)) for family in families),
+        *(rule(refuse, "socket", args=first(family), errno=_EAFNOSUPPORT) for family in others),
+        rule(refuse, "socket", args=first(_AF_INET6, "GT"), errno=_EAFNOSUPPORT),
+        rule(allow, "socketpair", args=first(_AF_UNIX)),
+        rule(refuse, "socketpair", args=first(_AF_UNIX, "GT"), errno=_EAFNOSUPPORT),
+        rule(allow, "clone", args=first(_CLONE_NEW, "MASKED_EQ")),
     ]
     profile = {
         "defaultAction": refuse,

@@ -5,13 +5,18 @@ engine that lacks a required control is refused, not used with a warning.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import trio
 
 from broker.engines.bubblewrap import BubblewrapEngine, find_bubblewrap
 from broker.engines.engine import Engine
 from broker.engines.owners import claim_owner
-from broker.engines.programs import run_program
+from broker.engines.podman import PodmanEngine
+from broker.engines.podman_host import prepare_podman_host
+from broker.engines.programs import find_program, run_program
 from broker.engines.spec import (
     EngineChoice,
     EngineName,
@@ -55,7 +60,20 @@ async def open_engine(name: EngineName, *, state: Path) -> Engine:
             version = await _version(program)
             owner = claim_owner(state / "engines" / "owners")
             return BubblewrapEngine(program=program, version=version, owner=owner, state=state)
-        case "podman" | "docker" | "apple":
+        case "podman":
+            program = find_program("podman")
+            if program is None:
+                raise EngineUnavailable([(name, "not_installed")])
+            version = await _version(program)
+            owner = claim_owner(state / "engines" / "owners")
+            try:
+                host = await trio.to_thread.run_sync(
+                    partial(prepare_podman_host, program, state=state)
+                )
+            except OSError as error:
+                raise Fault("store_unwritable") from error
+            return PodmanEngine(host, version=version, owner=owner, state=state)
+        case "docker" | "apple":
             raise EngineUnavailable([(name, "not_supported")])
 
 

@@ -1,0 +1,84 @@
+"""What podman needs on this host: its global options, its environment, our files for it.
+
+Store, run folder and temporary folder are ours alone, so nothing of the user's podman is
+seen or touched. Makes folders and two small files; starts nothing.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.engines.layout import ETC_FILES
+from broker.engines.programs import MINIMAL_ENV, find_program
+from broker.engines.seccomp import oci_profile, parse_machine
+
+#: The state of running containers must not outlive a boot, and a disk does.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodmanHost:
+    """One host's podman with a store of ours."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    temporary: Path
+    seccomp: Path
+    profile: bytes
+    hosts: Path
+    rootless: bool
+    cgroup_version: int
+    #: False: this podman would take limits and not keep them (rootless, version 1).
+    group_limits: bool
+
+
+def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
+    """Everything in place below ``state``, or ``OSError``."""
+    base = state / "engines" / "podman"
+    boot = _BOOT_ID.read_text().strip()[:8]
+    folders = {name: base / name for name in ("store", "home", "files")}
+    folders |= {name: base / f"{name}-{boot}" for name in ("run", "tmp", "xdg")}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    profile = oci_profile(parse_machine(os.uname().machine))
+    version = 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
+    rootless = os.geteuid() != 0
+    return PodmanHost(
+        command=(
+            program,
+            *("--storage-driver", "overlay", "--root", str(folders["store"])),
+            *("--runroot", str(folders["run"]), "--tmpdir", str(folders["tmp"])),
+            *_for_version_1(version),
+        ),
+        environment={
+            **MINIMAL_ENV,
+            "HOME": str(folders["home"]),
+            "XDG_RUNTIME_DIR": str(folders["xdg"]),
+        },
+        temporary=folders["tmp"],
+        seccomp=_write(folders["files"] / "seccomp.json", profile),
+        profile=profile,
+        hosts=_write(folders["files"] / "hosts", dict(ETC_FILES)["/etc/hosts"]),
+        rootless=rootless,
+        cgroup_version=version,
+        group_limits=not (rootless and version == 1),
+    )
+
+
+def _for_version_1(version: int) -> tuple[str, ...]:
+    """On version 1 there is no systemd to ask, and crun refuses mixed hierarchies."""
+    if version != 1:
+        return ()
+    runc = find_program("runc")
+    return ("--cgroup-manager=cgroupfs", *(() if runc is None else ("--runtime", runc)))
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """``path`` with ``content``; whoever reads it never sees half of it."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+        os.fchmod(file.fileno(), 0o644)
+    os.rename(file.name, path)
+    return path
