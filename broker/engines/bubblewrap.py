@@ -39,7 +39,7 @@ from broker.engines.process import (
     start_child,
     wait_pidfd,
 )
-from broker.engines.programs import MINIMAL_ENV, find_program
+from broker.engines.programs import MINIMAL_ENV
 from broker.engines.seccomp import bpf_filter, parse_machine
 from broker.engines.self_tests import cached_self_test
 from broker.engines.spec import (
@@ -343,8 +343,3 @@ async def _end_process(pid: int) -> bool:
     finally:
         os.close(pidfd)
     return True
-
-
-def find_bubblewrap() -> str | None:
-    """The host's ``bwrap``, or None."""
-    return find_program("bwrap")

@@ -64,8 +64,19 @@ def podman_run(
         *("--stop-timeout=0", f"--timeout={int(spec.deadline_seconds) + _TIMEOUT_SLACK_SECONDS}"),
         *("--passwd=false", "--umask=0077"),
         *_work(spec),
-        *("--entrypoint=[]", "--init", image_id, *spec.argv),
+        *("--entrypoint=[]", "--init", image_id),
+        *(spec.argv if setting.group_limits else _held_by_rlimit(spec)),
     )
+
+
+def _held_by_rlimit(spec: SandboxSpec) -> tuple[str, ...]:
+    """The program under a limit of memory for each process, where there is no group's.
+
+    Set inside: the runtime that starts the container would not fit in it. An image
+    without a shell is then not run at all.
+    """
+    kibibytes = str(spec.limits.memory_bytes // 1024)
+    return ("/bin/sh", "-c", 'ulimit -d "$0" && exec "$@"', kibibytes, *spec.argv)
 
 
 def _bounds(spec: SandboxSpec, setting: PodmanSetting, name: str) -> tuple[str, ...]:
@@ -76,7 +87,6 @@ def _bounds(spec: SandboxSpec, setting: PodmanSetting, name: str) -> tuple[str, 
         "nproc": max(512, limits.pids) if setting.group_limits else limits.pids,
         "core": 0,
         "fsize": limits.file_bytes,
-        **({} if setting.group_limits else {"data": limits.memory_bytes}),
     }
     memory = (f"--memory={limits.memory_bytes}b", f"--memory-swap={limits.memory_bytes}b")
     groups = (

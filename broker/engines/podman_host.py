@@ -5,6 +5,7 @@ seen or touched. Makes folders and two small files; starts nothing.
 """
 
 import os
+import pwd
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,17 @@ def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
         cgroup_version=version,
         group_limits=not (rootless and version == 1),
     )
+
+
+def has_subordinate_ids() -> bool:
+    """Whether this user has a range of subordinate uids, by name or by number."""
+    names = {str(os.getuid())}
+    try:
+        names.add(pwd.getpwuid(os.getuid()).pw_name)
+        lines = Path("/etc/subuid").read_text().splitlines()
+    except (KeyError, OSError):
+        return False
+    return any(line.split(":")[0] in names for line in lines)
 
 
 def _for_version_1(version: int) -> tuple[str, ...]:

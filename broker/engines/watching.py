@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from broker.engines import watchdog as program
-from broker.engines.programs import MINIMAL_ENV
+from broker.engines.programs import MINIMAL_ENV, find_program
 from protocol.errors import Fault
 
 
@@ -63,10 +63,8 @@ class Watchdog:
             raise Fault("engine_failed") from error
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The program's text, not its path: the daemon's package may be changed or
-        # unreadable for another user by the time it is needed.
         return subprocess.Popen(
-            (sys.executable, "-I", "-S", "-B", os.path.abspath(program.__file__), self._setting),
+            (_interpreter(), "-I", "-S", "-B", os.path.abspath(program.__file__), self._setting),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -76,3 +74,9 @@ class Watchdog:
             cwd="/",
             env=dict(MINIMAL_ENV),
         )
+
+
+def _interpreter() -> str:
+    """Our own, or the system's for a daemon that gave up the right to read its own."""
+    own = sys.executable
+    return own if os.access(own, os.X_OK) else find_program("python3") or own

@@ -73,7 +73,8 @@ KERNEL_FILES = (
     "/sys/kernel/uevent_helper",
 )
 DEVICES = frozenset(
-    "null zero full random urandom tty fd stdin stdout stderr ptmx pts shm mqueue console core".split()
+    ("null", "zero", "full", "random", "urandom", "tty", "fd", "stdin", "stdout", "stderr")
+    + ("ptmx", "pts", "shm", "mqueue", "console", "core")
 )
 ENGINE_SOCKETS = (
     "/var/run/docker.sock",
@@ -304,7 +305,7 @@ def probe_surroundings(emit, given):
     with open("/proc/1/cmdline", "rb") as file:
         line = file.read().decode(errors="replace")
     emit("env.first_command", sum(path in line for path in given["hostPaths"]))
-    inherited = [number for number in range(3, 256) if attempt(lambda n=number: os.fstat(n)) == "done"]
+    inherited = [n for n in range(3, 256) if attempt(lambda n=n: os.fstat(n)) == "done"]
     emit("io.descriptors", joined(map(str, inherited)))
     kinds = [stat.S_ISFIFO(os.fstat(number).st_mode) for number in range(3)]
     emit("io.pipes", sum(kinds))
