@@ -107,7 +107,8 @@ class Checkout:
             if ref is None and self._repository.head_is_unborn:
                 return None
         try:
-            commit = self._repository.revparse_single(ref or "HEAD").peel(pygit2.Commit)
+            named = self._repository.revparse_single("HEAD" if ref is None else ref)
+            commit = named.peel(pygit2.Commit)
             return CommitSha(str(commit.id)), commit.tree_id.raw
         except (KeyError, ValueError, pygit2.GitError) as error:
             raise Refusal("checkout_partial" if ref is None else "ref_not_found") from error

@@ -40,7 +40,9 @@ def list_commit_tree(
                 pending.append((prefix + name + b"/", depth + 1, child))
             else:
                 files[prefix + name] = (mode, child)
-        bounds.check_count(len(files))
+        # Here the filters have not spoken yet: what they exclude has a bound of its own.
+        if len(files) > bounds.files + bounds.excluded:
+            raise Refusal("stage_too_many_files", figure=bounds.files)
     return files
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pygit2
 from pygit2.enums import ConfigLevel
 
-from broker.stage.bounds import StageBounds
+from broker.stage.bounds import PRODUCT_BOUNDS
 from broker.stage.checkout import Checkout
 from broker.stage.ignoring import IgnoreRules
 from broker.stage.openat import read_file
@@ -20,8 +20,7 @@ _NO_RULES: Final = IgnoreRules.parse(b"")
 class IgnoreFiles:
     """The ignore file of each folder, ``info/exclude`` and the user's ``core.excludesFile``."""
 
-    def __init__(self, checkout: Checkout, bounds: StageBounds) -> None:
-        self._bounds: Final = bounds
+    def __init__(self, checkout: Checkout) -> None:
         self._fold_case: Final = checkout.flag("core.ignoreCase", default=False)
         self._files: Final = (checkout.common_folder / "info" / "exclude", _user_file(checkout))
         self._rules: list[IgnoreRules] | None = None
@@ -32,7 +31,7 @@ class IgnoreFiles:
             found = os.stat(".gitignore", dir_fd=handle, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
                 return _NO_RULES
-            data, _ = read_file(handle, ".gitignore", self._bounds)
+            data, _ = read_file(handle, ".gitignore", PRODUCT_BOUNDS)
         except OSError:
             return _NO_RULES
         return IgnoreRules.parse(data, fold_case=self._fold_case)
@@ -55,8 +54,13 @@ class IgnoreFiles:
         except OSError:
             return _NO_RULES
         try:
-            data, _ = read_file(handle, os.path.basename(real), self._bounds)
-        except (OSError, Refusal):
+            data, _ = read_file(handle, os.path.basename(real), PRODUCT_BOUNDS)
+        except OSError:
+            return _NO_RULES
+        except Refusal as refusal:
+            if refusal.code != "checkout_changed":
+                raise
+            # Not a regular file.
             return _NO_RULES
         finally:
             os.close(handle)

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import time
 from typing import Final
 
 from broker.stage.bounds import StageBounds
@@ -13,6 +14,10 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 #: Reads of one file that keeps changing; an editor's save changes it once.
 _ATTEMPTS: Final = 3
+
+#: A file modified this shortly before it was read could change again without its time
+#: changing: the kernel's clock for files ticks every 1 to 10 ms.
+_TICK_NANOSECONDS: Final = 20_000_000
 
 #: The name is another thing than it was when the folder was listed.
 _CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE})
@@ -35,9 +40,11 @@ def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.st
     """The bytes of the regular file ``name`` in ``parent``, and the stat they belong to.
 
     The size is checked before anything is read, and the stat is the same before and
-    after. Raises ``PermissionError``, ``Refusal`` with ``stage_file_too_large`` or
+    after; a file that was modified just now must also read the same twice. Raises
+    ``PermissionError``, ``Refusal`` with ``stage_file_too_large`` or
     ``checkout_changed``, or ``Fault("checkout_unreadable")``.
     """
+    last: bytes | None = None
     for _ in range(_ATTEMPTS):
         try:
             handle = os.open(name, _FILE, dir_fd=parent)
@@ -55,7 +62,9 @@ def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.st
         except OSError as error:
             raise _failure(error) from error
         if len(data) == before.st_size and _version(before) == _version(after):
-            return data, after
+            if data == last or time.time_ns() - after.st_mtime_ns > _TICK_NANOSECONDS:
+                return data, after
+            last = data
     raise Refusal("checkout_changed")
 
 

@@ -151,7 +151,6 @@ class _Staging:
                 self._hidden[printable(raw)] = "unmerged"
         listed = {raw: (row.mode, row.oid) for raw, row in index.rows.items()}
         texts = self._regular(listed)
-        self._bounds.check_count(len(texts))
         return {path: index.rows[path.encode()] for path in texts}
 
     def _regular(self, listed: Mapping[bytes, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
@@ -170,6 +169,7 @@ class _Staging:
                 self._hidden[printable(raw)] = "submodule"
             else:
                 self._hidden[printable(raw)] = "special_file"
+        self._bounds.check_count(len(regular))
         return regular
 
     def _take_working_files(self, rows: Mapping[str, IndexRow], racy_from: int) -> None:

@@ -50,7 +50,7 @@ class Walk:
         self._folders: Final = folders
         self._settled: Final = settled
         self._bounds: Final = bounds
-        self._ignore_files: Final = IgnoreFiles(checkout, bounds)
+        self._ignore_files: Final = IgnoreFiles(checkout)
         self.excluded: Final[dict[str, ExclusionReason]] = {}
 
     def files(self) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""Repositories made by stock git for tests, isolated from the configuration of whoever runs them."""
+"""Repositories made by stock git for tests, apart from the configuration of who runs them."""
 
 import os
 import subprocess

@@ -12,10 +12,39 @@ from tests.stage.repositories import git
 
 PARTS = ["a", "b", "ab", "a.c", "foo", "-", "x y", "é", "[", "A"]
 ATOMS = [
-    "a", "b", "*", "**", "?", "/", "[ab]", "[!a]", "[^b]", "[a-c]", "[", "]", "\\", "\\*", "!", "#",
-    " ", "\\ ", ".c", "foo", "[[:alpha:]]", "[[:digit:]-]", "[]a]", "[a-]", "[\\]]", "é", "**/", "/**",
-    "[[:x:]]", "[b-", "-", "A",
-]  # fmt: skip
+    "a",
+    "b",
+    "*",
+    "**",
+    "?",
+    "/",
+    "[ab]",
+    "[!a]",
+    "[^b]",
+    "[a-c]",
+    "[",
+    "]",
+    "\\",
+    "\\*",
+    "!",
+    "#",
+    " ",
+    "\\ ",
+    ".c",
+    "foo",
+    "[[:alpha:]]",
+    "[[:digit:]-]",
+    "[]a]",
+    "[a-]",
+    "[\\]]",
+    "é",
+    "**/",
+    "/**",
+    "[[:x:]]",
+    "[b-",
+    "-",
+    "A",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +59,12 @@ def ignored_by_git(folder: Path, rules: bytes, paths: list[str]) -> set[str]:
     fed = b"".join(path.encode() + b"\0" for path in paths)
     found = subprocess.run(
         ["git", "check-ignore", "--no-index", "-z", "-v", "-n", "--stdin"],
-        cwd=folder, input=fed, capture_output=True, check=False, env=git.environment,
-    )  # fmt: skip
+        cwd=folder,
+        input=fed,
+        capture_output=True,
+        check=False,
+        env=git.environment,
+    )
     assert found.returncode in (0, 1), found.stderr
     fields = found.stdout.split(b"\0")[:-1]
     return {
@@ -72,11 +105,28 @@ def test_the_rules_agree_with_stock_git(judge: Path, patterns: list[str], paths:
 @pytest.mark.parametrize(
     "rules",
     [
-        b"\xef\xbb\xbfa\r\nb\r\n", b"a  \n", b"a\\ \n", b"#a\n\\#b\n", b"/a\n", b"a/\n", b"a/b\n",
-        b"**/b\n", b"a/**\n", b"a/**/b\n", b"*\n!foo\n", b"foo**/b\n", b"a\\", b"/\n", b"!\n", b"\r\n",
-        b"a/*\n!a/b\n", b"a**b\n", b"[[:alpha:]\n", b"a//\n",
+        b"\xef\xbb\xbfa\r\nb\r\n",
+        b"a  \n",
+        b"a\\ \n",
+        b"#a\n\\#b\n",
+        b"/a\n",
+        b"a/\n",
+        b"a/b\n",
+        b"**/b\n",
+        b"a/**\n",
+        b"a/**/b\n",
+        b"*\n!foo\n",
+        b"foo**/b\n",
+        b"a\\",
+        b"/\n",
+        b"!\n",
+        b"\r\n",
+        b"a/*\n!a/b\n",
+        b"a**b\n",
+        b"[[:alpha:]\n",
+        b"a//\n",
     ],
-)  # fmt: skip
+)
 def test_the_known_oddities_agree_with_stock_git(judge: Path, rules: bytes) -> None:
     paths = [
         "a",
