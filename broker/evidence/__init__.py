@@ -1,0 +1,1 @@
+"""What an attempt leaves behind: the ledger, the artifacts, and how they are verified."""
