@@ -1,0 +1,77 @@
+"""Staging a checkout again after one file in a hundred was changed.
+
+What is timed for ours: ``stage_checkout`` until the sha256 tree digest is known, with the
+content cache that stagings before have filled. For ``git status``: ``git status
+--porcelain`` on the same checkout, start of the program (about 2 ms) included.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+from broker.stage.snapshot import stage_checkout
+from tests.benchmarks.folders import file_system, memory_folder
+from tests.benchmarks.model import Goal, Measure, Row, Sizes, Subject, Unit
+from tests.benchmarks.repositories import change_lines, git, is_text, make_checkout
+
+OURS = "airlock"
+STATUS = "git status"
+
+#: One file in this many is changed.
+CHANGED = 100
+
+
+def rows(sizes: Sizes) -> Iterator[Row]:
+    """One row for each size of checkout."""
+    for files in sizes.checkouts:
+        with memory_folder() as folder:
+            checkout = folder / "checkout"
+            paths = make_checkout(checkout, files=files)
+            changed = [path for path in paths[::CHANGED] if is_text(path)]
+            change_lines(checkout, changed, seed=1)
+            yield Row(
+                name=f"staging, warm, {files:,} files, 1% changed, {file_system(folder)}",
+                unit=Unit.MILLISECONDS,
+                subjects=(
+                    Subject(name=OURS, open=partial(_open_ours, folder, files), ours=True),
+                    Subject(name=STATUS, open=partial(_open_status, folder, len(changed))),
+                ),
+                goals=(Goal(subject=OURS, bound=2.0, against=STATUS),),
+                rounds=5 if files > 10_000 else 15,
+            )
+
+
+@contextmanager
+def _open_ours(folder: Path, files: int) -> Iterator[Measure]:
+    numbers = count()
+    cache = folder / "cache"
+    cache.mkdir()
+
+    def measure() -> list[float]:
+        scratch = folder / f"scratch{next(numbers)}"
+        scratch.mkdir()
+        start = perf_counter()
+        staged = stage_checkout(folder / "checkout", scratch=scratch, cache=cache)
+        digest = staged.tree.digest
+        taken = perf_counter() - start
+        assert staged.tree.files == files
+        assert digest.startswith("sha256:")
+        staged.tree.store.close()
+        return [taken]
+
+    yield measure
+
+
+@contextmanager
+def _open_status(folder: Path, changed: int) -> Iterator[Measure]:
+    def measure() -> list[float]:
+        start = perf_counter()
+        output = git(folder / "checkout", "status", "--porcelain")
+        taken = perf_counter() - start
+        assert len(output.splitlines()) == changed
+        return [taken]
+
+    yield measure
