@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from protocol.codes import DiagnosticCode, FaultCode, FrameReason, Outcome, ViolationCode
+from protocol.codes import FaultCode, FrameReason, Outcome, ViolationCode
+from protocol.record_codes import DiagnosticCode
 from protocol.record_effects import (
     ApprovalConsumed,
     ApprovalDenied,

@@ -19,8 +19,8 @@ from broker.evidence.records import (
     LedgerRecord,
     leaf_hash,
 )
-from protocol.codes import LedgerProblemCode
 from protocol.ids import Id
+from protocol.record_codes import LedgerProblemCode
 from protocol.records import AttemptCompleted, LedgerFull
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from broker.evidence.chain import Break, Chain, walk
 from broker.evidence.export import records_of
 from broker.evidence.records import EMPTY_HEAD, MAX_RECORD_BYTES, Head, LedgerRecord, read_line
-from protocol.codes import LedgerProblemCode
 from protocol.errors import Fault, Refusal
 from protocol.ids import Id
+from protocol.record_codes import LedgerProblemCode
 from protocol.records import AttemptCompleted
 
 

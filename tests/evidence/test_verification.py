@@ -13,9 +13,9 @@ from broker.evidence.export import export
 from broker.evidence.ledger import Ledger
 from broker.evidence.records import Head, leaf_hash, make_leaf, make_line, read_line
 from broker.evidence.verification import LedgerProblem, VerifiedLedger, verify_ledger
-from protocol.codes import LEDGER_PROBLEM_TEXT, LedgerProblemCode
 from protocol.errors import Fault
 from protocol.ids import Id
+from protocol.record_codes import LEDGER_PROBLEM_TEXT, LedgerProblemCode
 from protocol.records import Record
 
 Clock = Callable[[], int]

@@ -1,0 +1,1 @@
+"""Registered recipes: the closed list of commands, and the running of one of them."""
