@@ -55,7 +55,8 @@ def close_value(value: object) -> Value:
         if _BYTES_MEMBER in value or not all(isinstance(name, str) for name in value):
             raise LabelError("label_value_not_closed")
         return MappingProxyType({name: close_value(member) for name, member in value.items()})
-    raise LabelError("label_value_not_closed")
+    nested = getattr(type(value), "is_labelled", False)
+    raise LabelError("label_unsafe_nested" if nested else "label_value_not_closed")
 
 
 def canonical_text(text: str) -> bytes:

@@ -83,10 +83,10 @@ class ConversionPolicy:
         )
         self._middle: Final = b'","kind":"' + kind + b'","label":'
 
-    def record_id(self, identity: bytes, ordinal: int) -> str:
+    def record_id(self, identity: str, ordinal: int) -> str:
         """camel's conversion record id for the ``ordinal``-th output of one source."""
-        text = (self._record, str(ordinal).encode(), b',"source":', identity, b"}")
-        return hashlib.sha256(b"".join(text)).hexdigest()
+        text = b'%b%d,"source":%b}' % (self._record, ordinal, canonical_text(identity))
+        return hashlib.sha256(text).hexdigest()
 
     def datum_body(self, record: str, datum: str, label: bytes, value: bytes) -> bytes:
         """The canonical text of an output of this policy."""

@@ -6,8 +6,7 @@ fixed before. A source without an authentic label is never converted, and a regi
 asked for its own keys only.
 """
 
-import hashlib
-from collections import Counter
+from hashlib import sha256
 from typing import Final, Protocol, final
 
 from broker.policy.canonical import (
@@ -71,7 +70,7 @@ class Converter:
     __slots__ = ("_outputs",)
 
     def __init__(self) -> None:
-        self._outputs: Final[Counter[tuple[str, str]]] = Counter()
+        self._outputs: Final[dict[tuple[str, str], int]] = {}
 
     def integer(self, source: Unsafe, *, policy: ConversionPolicy) -> Safe:
         """An integer within the policy's range, or ``selector_out_of_range``.
@@ -98,23 +97,23 @@ class Converter:
             or output.registry_digest != registry.registry_digest
         ):
             raise LabelError("conversion_digest_mismatch")
-        if type(value) is not str or len(value.encode()) > policy.maximum_source_bytes:
+        if type(value) is not str:
             raise ConversionRejected("selector_not_registered")
         found = registry.find(value)
-        if found is None:
+        if found is None or len(value.encode()) > policy.maximum_source_bytes:
             raise ConversionRejected("selector_not_registered")
         return self._emit(source, policy, found, canonical_text(found))
 
     def _emit(self, source: Unsafe, policy: ConversionPolicy, value: Value, text: bytes) -> Safe:
         identity = _source_identity(source)
         key = (policy.conversion_id, identity)
-        ordinal = self._outputs[key]
+        ordinal = self._outputs.get(key, 0)
         if ordinal >= policy.maximum_outputs:
             raise ConversionRejected("conversion_limit_exceeded")
         self._outputs[key] = ordinal + 1
-        record = policy.record_id(canonical_text(identity), ordinal)
-        datum = hashlib.sha256(
-            b"".join((b'{"conversionRecordId":"', record.encode(), b'","value":', text, b"}"))
+        record = policy.record_id(identity, ordinal)
+        datum = sha256(
+            b'{"conversionRecordId":"%b","value":%b}' % (record.encode(), text)
         ).hexdigest()
         provenance, dependencies, label = _converted_label(source, policy)
         return Safe(
@@ -162,7 +161,7 @@ def _source_identity(source: Unsafe) -> str:
     Neither a kind nor a digest holds a colon, so the first and the last one delimit.
     """
     found = source.provenance[0]
-    if found.kind != "artifact":
+    if found.kind != "artifact" and (len(source.provenance) > 1 or source.dependencies):
         refs = (*source.provenance, *(dependency.ref for dependency in source.dependencies))
         found = next((ref for ref in refs if ref.kind == "artifact"), found)
     return f"{found.kind}:{found.id}:{found.digest or ''}"
@@ -171,15 +170,31 @@ def _source_identity(source: Unsafe) -> str:
 def _converted_label(
     source: Unsafe, policy: ConversionPolicy
 ) -> tuple[tuple[Ref, ...], tuple[Dependency, ...], bytes]:
-    provenance = tuple(dict.fromkeys((*source.provenance, policy.ref)))
+    """The label of what a conversion makes: its readers are the source's, never more."""
+    refs = source.provenance
+    if len(refs) == 1 and not source.dependencies:
+        # What an agent wrote has one source and no history: the usual case, written out.
+        (ref,) = refs
+        label = b"".join(
+            (
+                b'{"dependencies":[{"influence":"data","promptSafetyAtUse":"unsafe","ref":',
+                ref.body,
+                b'}],"promptSafety":"safe","provenance":[',
+                ref.body,
+                b",",
+                policy.ref.body,
+                b'],"readers":',
+                source.readers.body,
+                b',"safeBasis":"atomic_conversion","schemaVersion":1}',
+            )
+        )
+        return (ref, policy.ref), (Dependency(ref, "data", "unsafe"),), label
+    provenance = tuple(dict.fromkeys((*refs, policy.ref)))
     dependencies = dependencies_of((source,))
-    return (
-        provenance,
-        dependencies,
-        label_body(
-            basis="atomic_conversion",
-            readers=source.readers,
-            provenance=provenance,
-            dependencies=dependencies,
-        ),
+    label = label_body(
+        basis="atomic_conversion",
+        readers=source.readers,
+        provenance=provenance,
+        dependencies=dependencies,
     )
+    return provenance, dependencies, label

@@ -4,12 +4,13 @@ A decision names everything that it depends on by digest and holds no text of th
 Only the evaluator makes one; an effect is performed for an authentic one only.
 """
 
-import hashlib
+from hashlib import sha256
 from typing import Final, Literal, TypeGuard
 
 import msgspec
 
 from broker.policy.canonical import canonical_text, canonical_value
+from broker.policy.descriptors import ToolDescriptor
 from protocol.codes import DecisionReason
 from protocol.ids import Digest, Id
 
@@ -51,6 +52,32 @@ class Subject(msgspec.Struct, frozen=True):
     payload_digest: Digest | None = None
 
 
+class Scope(msgspec.Struct, frozen=True, eq=False):
+    """What all decisions of an attempt have in common."""
+
+    attempt_id: Id
+    bundle_digest: Digest
+    untrusted_control: bool
+    tail: bytes = b""
+
+    def __post_init__(self) -> None:
+        parts = (
+            b'","attemptId":',
+            canonical_text(self.attempt_id),
+            b',"bundleDigest":',
+            canonical_text(self.bundle_digest),
+            b',"evaluatorVersion":',
+            canonical_text(EVALUATOR_VERSION),
+            b',"ordinal":',
+        )
+        msgspec.structs.force_setattr(self, "tail", b"".join(parts))
+
+    def decision_id(self, action_hex: str, ordinal: int) -> str:
+        """``decision_`` and 64 hex digits; ``action_hex`` is an action digest without prefix."""
+        text = b'{"actionDigest":"sha256:%b%b%d}' % (action_hex.encode(), self.tail, ordinal)
+        return "decision_" + sha256(text).hexdigest()
+
+
 class Decision(msgspec.Struct, frozen=True, eq=False, weakref=False):
     """The gate's answer. ``reason`` is ``allowed`` for an allow, else why not.
 
@@ -63,21 +90,45 @@ class Decision(msgspec.Struct, frozen=True, eq=False, weakref=False):
     reason: DecisionReason
     decision_id: str
     action_digest: Digest
-    attempt_id: Id
-    bundle_digest: Digest
+    scope: Scope
     request: RequestRef
-    tool: str
-    tool_version: int
-    policy_id: str
-    effect: str
-    descriptor_digest: Digest
+    descriptor: ToolDescriptor
     subject: Subject
-    untrusted_control: bool
 
     def __post_init__(self) -> None:
         if self.brand is not DECISION_SEAL:
             raise TypeError("decisions have no public constructor")
         msgspec.structs.force_setattr(self, "brand", _BRAND)
+
+    @property
+    def attempt_id(self) -> Id:
+        """The attempt that asked."""
+        return self.scope.attempt_id
+
+    @property
+    def bundle_digest(self) -> Digest:
+        """The policy bundle that was in force."""
+        return self.scope.bundle_digest
+
+    @property
+    def untrusted_control(self) -> bool:
+        """Whether an agent chose that this is asked."""
+        return self.scope.untrusted_control
+
+    @property
+    def tool(self) -> str:
+        """The descriptor's name; empty when no tool of the asked name exists."""
+        return self.descriptor.name
+
+    @property
+    def effect(self) -> str:
+        """The effect class; empty when no tool of the asked name exists."""
+        return self.descriptor.effect
+
+    @property
+    def descriptor_digest(self) -> Digest:
+        """The digest of the whole descriptor."""
+        return self.descriptor.digest
 
     @property
     def target_ids(self) -> tuple[str, ...]:
@@ -96,8 +147,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False, weakref=False):
         text = canonical_value(
             {
                 "tool": self.tool,
-                "version": self.tool_version,
-                "policyId": self.policy_id,
+                "version": self.descriptor.version,
+                "policyId": self.descriptor.policy_id,
                 "targetIds": subject.target_ids,
                 "definitionDigest": subject.definition_digest,
                 "destination": subject.destination,
@@ -105,26 +156,9 @@ class Decision(msgspec.Struct, frozen=True, eq=False, weakref=False):
                 "payloadDigest": subject.payload_digest,
             }
         )
-        return Digest("sha256:" + hashlib.sha256(text).hexdigest())
+        return Digest("sha256:" + sha256(text).hexdigest())
 
 
 def is_authentic_decision(value: object) -> TypeGuard[Decision]:
     """Whether the evaluator made ``value``."""
     return type(value) is Decision and value.brand is _BRAND
-
-
-def decision_tail(attempt_id: Id, bundle_digest: Digest) -> bytes:
-    """The part of a decision id's text that is the same for a whole attempt."""
-    return b"".join(
-        (
-            b'","attemptId":', canonical_text(attempt_id),
-            b',"bundleDigest":', canonical_text(bundle_digest),
-            b',"evaluatorVersion":', canonical_text(EVALUATOR_VERSION), b',"ordinal":',
-        )
-    )  # fmt: skip
-
-
-def decision_id(action_hex: str, tail: bytes, ordinal: int) -> str:
-    """``decision_`` and 64 hex digits; ``action_hex`` is the action digest without prefix."""
-    text = (b'{"actionDigest":"sha256:', action_hex.encode(), tail, b"%d}" % ordinal)
-    return "decision_" + hashlib.sha256(b"".join(text)).hexdigest()

@@ -49,7 +49,17 @@ class ToolDescriptor:
     Not validated here: a table takes only well-formed ones.
     """
 
-    __slots__ = ("body", "digest", "effect", "heads", "name", "policy_id", "roles", "version")
+    __slots__ = (
+        "body",
+        "digest",
+        "effect",
+        "heads",
+        "name",
+        "names",
+        "policy_id",
+        "roles",
+        "version",
+    )
 
     def __init__(
         self,
@@ -66,6 +76,7 @@ class ToolDescriptor:
         self.effect: Final = effect
         self.policy_id: Final = policy_id
         self.roles: Final = tuple(sorted(argument_roles.items()))
+        self.names: Final = [name for name, _ in self.roles]
         self.heads: Final = {row: argument_head(*row) for row in self.roles}
         self.body: Final = canonical_value(
             {

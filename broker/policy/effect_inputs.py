@@ -64,9 +64,9 @@ def patch_input(
             for number, (path, kind) in enumerate(targets)
         )
     )
-    patch = mint.agent_wrote(text, request=request, field="patch")
+    patch = mint.payload(text, request=request, field="patch")
     return PolicyInput(
-        mint.plan_id,
+        mint.answers,
         PATCH,
         (
             mint.attempt,
@@ -74,8 +74,6 @@ def patch_input(
             mint.source(source_digest),
             Argument("targets", "selector", ids),
         ),
-        mint.control,
-        mint.answer_readers,
         request,
         Subject(source_digest, registered_ids(ids), payload_digest=patch_digest),
     )
@@ -104,7 +102,7 @@ def recipe_input(
     image = mint.constant(entry.image, identity=f"image.{name}", readers=PUBLIC)
     bound = (recipes.images.registry_id, recipes.images.digest)
     return PolicyInput(
-        mint.plan_id,
+        mint.answers,
         RECIPE,
         (
             mint.attempt,
@@ -113,8 +111,6 @@ def recipe_input(
             Argument("recipe", "selector", recipe),
             mint.source(source_digest),
         ),
-        mint.control,
-        mint.answer_readers,
         request,
         Subject(source_digest, (name,), entry.definition_digest, entry.image),
     )
@@ -144,11 +140,11 @@ def inference_input(
     )
     route = mint.constant(entry.route, identity=f"route.{name}", readers=PUBLIC)
     bound = (routes.routes.registry_id, routes.routes.digest)
-    body = mint.agent_wrote(
+    body = mint.payload(
         {"bytes": body_bytes, "digest": body_digest}, request=request, field="body", readers=readers
     )
     return PolicyInput(
-        mint.plan_id,
+        mint.prompt(entry.provider),
         INFERENCE,
         (
             mint.attempt,
@@ -157,8 +153,6 @@ def inference_input(
             Argument("model", "selector", chosen),
             Argument("route", "destination", route, bound),
         ),
-        mint.control,
-        mint.provider(entry.provider),
         request,
         Subject(None, (name,), definition_digest, entry.route, body_digest),
     )

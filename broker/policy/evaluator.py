@@ -6,22 +6,35 @@ here and nobody is asked.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from broker.policy.canonical import canonical_value
 from broker.policy.decision import (
     DECISION_SEAL,
     Decision,
     RequestRef,
+    Scope,
     Subject,
     Verdict,
-    decision_id,
-    decision_tail,
 )
 from broker.policy.descriptors import DescriptorTable, Effect, ToolDescriptor
-from broker.policy.labels import CONTROL_OWNED, Safe, Unsafe, is_authentic
-from broker.policy.policy_input import Argument, PolicyInput, canonical_input, plan_id
+from broker.policy.labels import (
+    CONTROL_OWNED,
+    Labelled,
+    Safe,
+    SafeBasis,
+    Unsafe,
+    is_authentic,
+)
+from broker.policy.policy_input import (
+    Context,
+    PolicyInput,
+    canonical_input,
+    plan_id,
+)
+from broker.policy.readers import Readers
 from broker.policy.registry import DestinationRegistry
 from protocol.codes import DecisionReason
 from protocol.ids import Digest, Id
@@ -44,6 +57,27 @@ UNTRUSTED_EFFECTS: Final[frozenset[str]] = frozenset(
 #: reader rule still applies to and which the owner's standing grant must answer.
 UNTRUSTED_SENDS: Final[frozenset[str]] = frozenset({"inference.send.v1"})
 
+_SAFE: Final[frozenset[SafeBasis | None]] = frozenset(get_args(SafeBasis))
+
+#: Which bases a role takes; None is an Unsafe value. No Unsafe selector is ever confined.
+_ADMITTED: Final[Mapping[str, frozenset[SafeBasis | None]]] = {
+    "instruction": _SAFE,
+    "authority": frozenset(CONTROL_OWNED),
+    "destination": frozenset(CONTROL_OWNED),
+    "selector": _SAFE,
+    "payload": _SAFE | {None},
+}
+
+#: Why a value of another basis is refused, by role and by whether it is Unsafe.
+_REFUSED: Final[Mapping[tuple[str, bool], DecisionReason]] = {
+    ("instruction", True): "unsafe_instruction_argument",
+    ("authority", True): "unsafe_authority_argument",
+    ("authority", False): "authority_not_control_owned",
+    ("destination", True): "unsafe_destination_argument",
+    ("destination", False): "destination_not_control_owned",
+    ("selector", True): "unsafe_selector_not_confined",
+}
+
 _NO_REQUEST: Final = RequestRef(0, Id(""), Digest(""))
 _NO_TOOL: Final = ToolDescriptor(
     "", version=0, effect="", policy_id="", input_schema={}, argument_roles={}
@@ -63,10 +97,11 @@ class Facts:
     destinations: tuple[DestinationRegistry, ...]
     untrusted_control: bool
     approval_effects: frozenset[Effect] = APPROVAL_EFFECTS
-    tail: bytes = field(init=False, repr=False)
+    scope: Scope = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tail", decision_tail(self.attempt_id, self.bundle_digest))
+        scope = Scope(self.attempt_id, self.bundle_digest, self.untrusted_control)
+        object.__setattr__(self, "scope", scope)
 
 
 def evaluate(policy_input: PolicyInput, *, facts: Facts) -> Decision:
@@ -119,140 +154,92 @@ def _decision(
     subject: Subject,
     facts: Facts,
 ) -> Decision:
-    tool = tool or _NO_TOOL
+    scope = facts.scope
     return Decision(
         DECISION_SEAL,
         outcome,
         reason,
-        decision_id(action, facts.tail, request.ordinal),
+        scope.decision_id(action, request.ordinal),
         Digest("sha256:" + action),
-        facts.attempt_id,
-        facts.bundle_digest,
+        scope,
         request,
-        tool.name,
-        tool.version,
-        tool.policy_id,
-        tool.effect,
-        tool.digest,
+        tool or _NO_TOOL,
         subject,
-        facts.untrusted_control,
     )
 
 
 def _evaluation_error(policy_input: PolicyInput, facts: Facts) -> Decision:
     """The deny for whatever went wrong, with as much of the record as can be trusted."""
-    request: object = getattr(policy_input, "request", None)
-    subject: object = getattr(policy_input, "subject", None)
-    tool: object = getattr(policy_input, "tool", None)
-    return deny(
-        "evaluation_error",
-        request=request if type(request) is RequestRef else _NO_REQUEST,
-        tool=tool if type(tool) is ToolDescriptor else None,
-        subject=subject if type(subject) is Subject else Subject(),
-        facts=facts,
-    )
+    request, tool, subject = _NO_REQUEST, None, Subject()
+    if type(policy_input) is PolicyInput:
+        if type(policy_input.request) is RequestRef:
+            request = policy_input.request
+        if type(policy_input.tool) is ToolDescriptor:
+            tool = policy_input.tool
+        if type(policy_input.subject) is Subject:
+            subject = policy_input.subject
+    return deny("evaluation_error", request=request, tool=tool, subject=subject, facts=facts)
 
 
 def _reason(policy_input: PolicyInput, facts: Facts) -> DecisionReason:
-    tool, arguments = policy_input.tool, policy_input.arguments
-    if policy_input.plan_id == "" or facts.tools.find(tool.name) is not tool:
+    context, tool, arguments = policy_input.context, policy_input.tool, policy_input.arguments
+    if context.plan_id == "" or facts.tools.find(tool.name) is not tool:
         return "invalid_descriptor"
-    roles = tool.roles
-    if len(arguments) != len(roles):
+    if [argument.name for argument in arguments] != tool.names:
         return "argument_shape_mismatch"
-    for argument, (name, _) in zip(arguments, roles, strict=True):
-        if argument.name != name:
-            return "argument_shape_mismatch"
-    restricted = False
-    for argument, (_, role) in zip(arguments, roles, strict=True):
+    restricted: list[Readers] = []
+    for argument, (_, role) in zip(arguments, tool.roles, strict=True):
         value = argument.value
         if not is_authentic(value):
             return "argument_not_authentic"
         if argument.role != role:
             return "argument_role_mismatch"
-        if (reason := _argument(argument, value, facts)) is not None:
-            return reason
-        restricted = restricted or value.readers.members is not None
-    if (reason := _control(policy_input, facts)) is not None:
+        basis = value.basis if type(value) is Safe else None
+        if basis not in _ADMITTED[role]:
+            return _REFUSED[role, basis is None]
+        if role == "destination" and not _is_registered(argument.registry, value, facts):
+            return "destination_not_registered"
+        if value.readers.members is not None:
+            restricted.append(value.readers)
+    if (reason := _control(context, tool, facts)) is not None:
         return reason
-    if (reason := _readers(policy_input, restricted=restricted)) is not None:
+    if (reason := _readers(policy_input, restricted)) is not None:
         return reason
-    effect = tool.effect
-    if effect in ALWAYS_APPROVED or effect in facts.approval_effects:
+    if tool.effect in ALWAYS_APPROVED or tool.effect in facts.approval_effects:
         return "effect_requires_approval"
     return "allowed"
 
 
-def _argument(argument: Argument, value: Safe | Unsafe, facts: Facts) -> DecisionReason | None:
-    """Rows 3b to 3h of camel's table; there is no confined Unsafe selector."""
-    basis = value.basis if type(value) is Safe else None
-    match argument.role:
-        case "selector":
-            return "unsafe_selector_not_confined" if basis is None else None
-        case "authority":
-            if basis is None:
-                return "unsafe_authority_argument"
-            return None if basis in CONTROL_OWNED else "authority_not_control_owned"
-        case "payload":
-            return None
-        case "instruction":
-            return "unsafe_instruction_argument" if basis is None else None
-        case "destination":
-            if basis is None:
-                return "unsafe_destination_argument"
-            if basis not in CONTROL_OWNED:
-                return "destination_not_control_owned"
-            return _destination(argument, value, facts)
-        case _:
-            return "invalid_descriptor"
-
-
-def _destination(argument: Argument, value: Safe | Unsafe, facts: Facts) -> DecisionReason | None:
+def _is_registered(bound: tuple[str, str] | None, value: Labelled, facts: Facts) -> bool:
+    """Whether a destination is in the registry that its argument names by id and digest."""
     for registry in facts.destinations:
-        if argument.registry == (registry.registry_id, registry.digest):
-            return None if value.value in registry else "destination_not_registered"
-    return "destination_not_registered"
+        if bound == (registry.registry_id, registry.digest):
+            return value.value in registry
+    return False
 
 
-def _control(policy_input: PolicyInput, facts: Facts) -> DecisionReason | None:
+def _control(context: Context, tool: ToolDescriptor, facts: Facts) -> DecisionReason | None:
     """What decided that this is asked. Where an agent did, only staged effects may follow."""
-    for value in policy_input.control:
-        if not is_authentic(value):
-            return "argument_not_authentic"
-        if type(value) is Unsafe and not facts.untrusted_control:
-            return "unsafe_control_dependency"
-    if facts.untrusted_control:
-        tool = policy_input.tool
-        if tool.effect not in UNTRUSTED_EFFECTS and tool.policy_id not in UNTRUSTED_SENDS:
-            return "untrusted_control_flow"
-    return None
-
-
-def _readers(policy_input: PolicyInput, *, restricted: bool) -> DecisionReason | None:
-    """Rows 6 to 8: a reader is needed wherever not everybody may read, and for every send."""
-    principals: list[str] = []
-    for reader in policy_input.readers or ():
-        if (
-            not is_authentic(reader)
-            or type(reader) is not Safe
-            or reader.basis not in CONTROL_OWNED
-            or type(reader.value) is not str
-            or reader.value == ""
-        ):
-            return "invalid_reader"
-        principals.append(reader.value)
-    if not principals:
-        needed = restricted or _sends_unsafe(policy_input)
-        return "reader_required" if needed else None
-    if not restricted:
+    if not context.is_authentic:
+        return "argument_not_authentic"
+    if not facts.untrusted_control:
+        return "unsafe_control_dependency" if context.is_unsafe else None
+    if tool.effect in UNTRUSTED_EFFECTS or tool.policy_id in UNTRUSTED_SENDS:
         return None
-    for argument in policy_input.arguments:
-        value = argument.value
-        if is_authentic(value):
-            readers = value.readers
-            for principal in principals:
-                if not readers.admit(principal):
-                    return "reader_mismatch"
+    return "untrusted_control_flow"
+
+
+def _readers(policy_input: PolicyInput, restricted: list[Readers]) -> DecisionReason | None:
+    """Rows 6 to 8: a reader is needed wherever not everybody may read, and for every send."""
+    principals = policy_input.context.principals
+    if principals is None:
+        return "invalid_reader"
+    for readers in restricted:
+        for principal in principals:
+            if not readers.admit(principal):
+                return "reader_mismatch"
+    if not principals and (restricted or _sends_unsafe(policy_input)):
+        return "reader_required"
     return None
 
 

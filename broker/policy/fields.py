@@ -19,5 +19,7 @@ def agent_text(given: object, maximum: int, otherwise: DecisionReason) -> str:
 
 def registered_ids(value: Safe) -> tuple[str, ...]:
     """The registered ids of a converted value or of a list of them."""
-    found = value.value if isinstance(value.value, tuple) else (value.value,)
-    return tuple(item for item in found if isinstance(item, str))
+    found = value.value
+    if type(found) is str:
+        return (found,)
+    return tuple(item for item in found if type(item) is str) if type(found) is tuple else ()

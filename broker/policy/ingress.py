@@ -5,9 +5,16 @@ text of anything else outside as ``external``, and both are Unsafe. Whoever hold
 ``Ingress`` can mint control-owned constants, so only the attempt's owner makes one.
 """
 
+from types import MappingProxyType
 from typing import final
 
-from broker.policy.canonical import LabelError, Value, canonical_value, close_value
+from broker.policy.canonical import (
+    LabelError,
+    Value,
+    canonical_text,
+    canonical_value,
+    close_value,
+)
 from broker.policy.labels import (
     SEAL,
     Dependency,
@@ -38,6 +45,32 @@ class Ingress:
         """A control-owned constant; ``value`` is copied, and may hold nothing labelled."""
         return _safe(value, "harness_constant", Ref("harness", identity), readers)
 
+    def file_handle(self, file_id: str, *, digest: str, size: int, readers: Readers) -> Safe:
+        """The constant that stands for a file's content: whoever reads it needs its readers.
+
+        Equal to ``constant`` of the same map, written out because every read has one.
+        """
+        ref = Ref("harness", f"handle.{file_id}")
+        value: Value = MappingProxyType[str, Value](
+            {"bytes": size, "contentDigest": digest, "fileId": file_id}
+        )
+        body = b"".join(
+            (
+                b'{"label":{"dependencies":[],"promptSafety":"safe","provenance":[',
+                ref.body,
+                b'],"readers":',
+                readers.body,
+                b',"safeBasis":"harness_constant","schemaVersion":1},"value":{"bytes":',
+                b"%d" % size,
+                b',"contentDigest":',
+                canonical_text(digest),
+                b',"fileId":',
+                canonical_text(file_id),
+                b"}}",
+            )
+        )
+        return Safe(SEAL, value, "harness_constant", readers, (ref,), (), body)
+
     def external(
         self,
         value: Value,
@@ -49,13 +82,14 @@ class Ingress:
         """Something from outside, with at least one source."""
         if not provenance:
             raise LabelError("label_identity_empty")
-        return _unsafe(value, provenance, dependencies, readers)
+        return Unsafe(SEAL, close_value(value), readers, provenance, dependencies)
 
     def quarantined_output(
         self, value: Value, *, run_id: str, digest: str | None, readers: Readers
     ) -> Unsafe:
         """Something that the agent wrote. ``run_id`` is ``<attempt>/<request>/<field>``."""
-        return _unsafe(value, (Ref("quarantined_llm", run_id, digest),), (), readers)
+        closed = value if type(value) is str else close_value(value)
+        return Unsafe(SEAL, closed, readers, (Ref("quarantined_llm", run_id, digest),))
 
 
 def _safe(value: Value, basis: SafeBasis, ref: Ref, readers: Readers) -> Safe:
@@ -63,12 +97,3 @@ def _safe(value: Value, basis: SafeBasis, ref: Ref, readers: Readers) -> Safe:
     label = label_body(basis=basis, readers=readers, provenance=(ref,), dependencies=())
     body = b"".join((b'{"label":', label, b',"value":', canonical_value(closed), b"}"))
     return Safe(SEAL, closed, basis, readers, (ref,), (), body)
-
-
-def _unsafe(
-    value: Value, refs: tuple[Ref, ...], dependencies: tuple[Dependency, ...], readers: Readers
-) -> Unsafe:
-    closed = close_value(value)
-    label = label_body(basis=None, readers=readers, provenance=refs, dependencies=dependencies)
-    body = b"".join((b'{"label":', label, b',"value":', canonical_value(closed), b"}"))
-    return Unsafe(SEAL, closed, readers, refs, dependencies, body)

@@ -8,11 +8,11 @@ what is decided on and what is digested cannot differ.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, TypeAlias, TypeGuard
+from typing import ClassVar, Final, Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
 
-from broker.policy.canonical import LabelError, Value, canonical_text
+from broker.policy.canonical import LabelError, Value, canonical_text, canonical_value
 from broker.policy.readers import Readers
 
 PromptSafety = Literal["safe", "unsafe"]
@@ -42,6 +42,10 @@ CONTROL_OWNED: Final[frozenset[SafeBasis]] = frozenset({"system_policy", "harnes
 
 
 _PREFIX: Final = "sha256:"
+_KIND_ENDING: Final = {
+    kind: b',"kind":"' + kind.encode() + b'"}' for kind in get_args(ProvenanceKind)
+}
+_NO_CONSTRUCTOR: Final = "labelled values have no public constructor"
 
 
 class Seal:
@@ -67,9 +71,18 @@ class Ref(msgspec.Struct, frozen=True):
     body: bytes = b""
 
     def __post_init__(self) -> None:
-        if "" in (self.id, self.digest):
+        identity, digest = self.id, self.digest
+        if identity == "" or digest == "":
             raise LabelError("label_identity_empty")
-        msgspec.structs.force_setattr(self, "body", _ref_body(self))
+        start = b'{"id":'
+        if digest is not None:
+            if ":" in digest and ":" in digest.removeprefix(_PREFIX):
+                raise LabelError("label_identity_ambiguous")
+            start = b'{"digest":' + canonical_text(digest) + b',"id":'
+        if identity.endswith(":sha256"):
+            raise LabelError("label_identity_ambiguous")
+        parts = (start, canonical_text(identity), _KIND_ENDING[self.kind])
+        msgspec.structs.force_setattr(self, "body", b"".join(parts))
 
 
 class Dependency(msgspec.Struct, frozen=True):
@@ -93,6 +106,8 @@ class Datum(msgspec.Struct, frozen=True):
 class Safe(msgspec.Struct, frozen=True, eq=False, weakref=False):
     """A value that may enter a planner's context. Made only with the seal."""
 
+    is_labelled: ClassVar[bool] = True
+
     brand: Seal
     value: Value
     basis: SafeBasis
@@ -103,7 +118,10 @@ class Safe(msgspec.Struct, frozen=True, eq=False, weakref=False):
     datum: Datum | None = None
 
     def __post_init__(self) -> None:
-        _stamp(self)
+        if self.brand is not SEAL:
+            raise TypeError(_NO_CONSTRUCTOR)
+        # The seal is exchanged for the brand, so that a changed copy of a value is refused.
+        msgspec.structs.force_setattr(self, "brand", _BRAND)
 
     def __repr__(self) -> str:
         return "<Safe>"
@@ -112,15 +130,33 @@ class Safe(msgspec.Struct, frozen=True, eq=False, weakref=False):
 class Unsafe(msgspec.Struct, frozen=True, eq=False, weakref=False):
     """A value that somebody else wrote. Made only with the seal; its text is never shown."""
 
+    is_labelled: ClassVar[bool] = True
+
     brand: Seal
     value: Value
     readers: Readers
     provenance: tuple[Ref, ...]
-    dependencies: tuple[Dependency, ...]
-    body: bytes
+    dependencies: tuple[Dependency, ...] = ()
+    text: bytes = b""
 
     def __post_init__(self) -> None:
-        _stamp(self)
+        if self.brand is not SEAL:
+            raise TypeError(_NO_CONSTRUCTOR)
+        msgspec.structs.force_setattr(self, "brand", _BRAND)
+
+    @property
+    def body(self) -> bytes:
+        """The canonical text, made when it is first asked for: most of these are converted."""
+        if not self.text:
+            label = label_body(
+                basis=None,
+                readers=self.readers,
+                provenance=self.provenance,
+                dependencies=self.dependencies,
+            )
+            parts = (b'{"label":', label, b',"value":', canonical_value(self.value), b"}")
+            msgspec.structs.force_setattr(self, "text", b"".join(parts))
+        return self.text
 
     def __repr__(self) -> str:
         return "<Unsafe>"
@@ -169,13 +205,6 @@ def label_body(
     )
 
 
-def _stamp(value: Labelled) -> None:
-    """Exchange the seal for the brand, so that a changed copy of a value is refused."""
-    if value.brand is not SEAL:
-        raise TypeError("labelled values have no public constructor")
-    msgspec.structs.force_setattr(value, "brand", _BRAND)
-
-
 def _dependencies(values: Iterable[Labelled], influence: Influence) -> Iterator[Dependency]:
     for value in values:
         safety: PromptSafety = "safe" if isinstance(value, Safe) else "unsafe"
@@ -196,14 +225,3 @@ def _dependency_body(dependency: Dependency) -> bytes:
             b"}",
         )
     )
-
-
-def _ref_body(ref: Ref) -> bytes:
-    if ref.id.endswith(":sha256"):
-        raise LabelError("label_identity_ambiguous")
-    start = b'{"id":'
-    if ref.digest is not None:
-        if ":" in ref.digest.removeprefix(_PREFIX):
-            raise LabelError("label_identity_ambiguous")
-        start = b'{"digest":' + canonical_text(ref.digest) + b',"id":'
-    return b"".join((start, canonical_text(ref.id), b',"kind":"', ref.kind.encode(), b'"}'))

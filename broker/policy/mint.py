@@ -14,7 +14,7 @@ from broker.policy.decision import RequestRef
 from broker.policy.evaluator import Facts
 from broker.policy.ingress import Ingress
 from broker.policy.labels import Safe, Unsafe
-from broker.policy.policy_input import Argument, plan_id
+from broker.policy.policy_input import Argument, Context, plan_id
 from broker.policy.readers import PUBLIC, Readers
 from broker.policy.registry import DestinationRegistry
 from broker.policy.tool_table import TOOLS
@@ -53,7 +53,7 @@ class AttemptMint:
         self._ingress: Final = Ingress()
         self.attempt_id: Final = attempt_id
         self.bundle_digest: Final = bundle_digest
-        self.plan_id: Final = plan_id(attempt_id)
+        self._plan_id: Final = plan_id(attempt_id)
         #: Who may read what the agent asked for.
         self.request_readers: Final = Readers(
             (agent, "broker", "control-plane", principals.owner, *principals.providers)
@@ -65,21 +65,25 @@ class AttemptMint:
         task = self._ingress.user_instruction(
             task_digest, identity=task_id, readers=self.request_readers
         )
-        #: The control dependencies of every request.
-        self.control: Final[tuple[object, ...]] = (task,)
-        self._providers: Final = {
-            provider: self.constant(provider, identity=f"reader.{provider}", readers=PUBLIC)
+        self._control: Final = (task,)
+        readers = {
+            principal: self.constant(principal, identity=f"reader.{name}", readers=PUBLIC)
+            for principal, name in (
+                (agent, "agent"),
+                *((provider, provider) for provider in principals.providers),
+            )
+        }
+        #: Of everything whose answer the agent sees, and with it whoever reads its prompts.
+        self.answers: Final = Context(self._plan_id, self._control, tuple(readers.values()))
+        self._prompts: Final = {
+            provider: Context(self._plan_id, self._control, (readers[provider],))
             for provider in principals.providers
         }
-        #: Who will see what a tool returns: the agent, and whoever reads its prompts.
-        self.answer_readers: Final[tuple[object, ...]] = (
-            self.constant(agent, identity="reader.agent", readers=PUBLIC),
-            *self._providers.values(),
-        )
         self.attempt: Final = Argument(
             "attempt", "authority", self.constant(attempt_id, identity="attempt", readers=PUBLIC)
         )
-        self._source: Argument | None = None
+        self._defaults: Final[dict[tuple[str, int], Argument]] = {}
+        self._source: tuple[Digest, Argument] | None = None
 
     def facts(self, *destinations: DestinationRegistry) -> Facts:
         """What the evaluator must know of this attempt; an agent asks, always."""
@@ -98,10 +102,10 @@ class AttemptMint:
     def source(self, tree_digest: Digest) -> Argument:
         """The tree that is acted on. The last one is kept: it rarely changes."""
         kept = self._source
-        if kept is None or not isinstance(kept.value, Safe) or kept.value.value != tree_digest:
+        if kept is None or kept[0] != tree_digest:
             value = self.constant(tree_digest, identity="staged.tree", readers=PUBLIC)
-            kept = self._source = Argument("source", "authority", value)
-        return kept
+            kept = self._source = (tree_digest, Argument("source", "authority", value))
+        return kept[1]
 
     def agent_wrote(
         self, value: Value, *, request: RequestRef, field: str, readers: Readers | None = None
@@ -121,7 +125,31 @@ class AttemptMint:
         except LabelError:
             raise ConversionRejected("argument_schema_invalid") from None
 
-    def provider(self, provider: str) -> tuple[object, ...]:
-        """The intended reader of a prompt; nobody for a provider that was not named."""
-        found = self._providers.get(provider)
-        return () if found is None else (found,)
+    def payload(
+        self, value: Value, *, request: RequestRef, field: str, readers: Readers | None = None
+    ) -> Unsafe:
+        """What the agent wrote and nothing converts: its text is made here, or rejected."""
+        wrote = self.agent_wrote(value, request=request, field=field, readers=readers)
+        try:
+            wrote.body  # noqa: B018 - making it is the check
+        except LabelError:
+            raise ConversionRejected("argument_schema_invalid") from None
+        return wrote
+
+    def default(self, name: str, value: int) -> Argument:
+        """Our own number for a selector that the agent did not give; kept, they are few."""
+        found = self._defaults.get((name, value))
+        if found is None:
+            constant = self.constant(value, identity=f"default.{name}", readers=PUBLIC)
+            found = self._defaults[name, value] = Argument(name, "selector", constant)
+        return found
+
+    def file_handle(self, file_id: str, *, digest: str, size: int, readers: Readers) -> Argument:
+        """The content of one file, with the readers that it has."""
+        value = self._ingress.file_handle(file_id, digest=digest, size=size, readers=readers)
+        return Argument("handle", "authority", value)
+
+    def prompt(self, provider: str) -> Context:
+        """Of a prompt to one provider; with nobody to read it when it was not named."""
+        found = self._prompts.get(provider)
+        return Context(self._plan_id, self._control, ()) if found is None else found

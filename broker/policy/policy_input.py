@@ -11,7 +11,7 @@ import msgspec
 from broker.policy.canonical import canonical_text
 from broker.policy.decision import RequestRef, Subject
 from broker.policy.descriptors import ToolDescriptor, argument_head
-from broker.policy.labels import is_authentic
+from broker.policy.labels import CONTROL_OWNED, Safe, Unsafe, is_authentic
 from protocol.ids import Id
 
 
@@ -27,19 +27,48 @@ class Argument(msgspec.Struct, frozen=True, eq=False):
     registry: tuple[str, str] | None = None
 
 
-class PolicyInput(msgspec.Struct, frozen=True, eq=False):
-    """One input. ``arguments`` are in byte order of their names (see ``ordered``).
+class Context(msgspec.Struct, frozen=True, eq=False):
+    """What is the same for all requests of an attempt, and what there is to know of it.
 
-    ``control`` are the control dependencies. ``readers`` are the intended readers as
-    labelled principals, None when none were named. ``request`` and ``subject`` are for
-    the record and the effect key; the action digest does not cover them.
+    ``control`` are the control dependencies, ``readers`` the intended readers as labelled
+    principals (None when none were named). The other members are made here: the canonical
+    text, whether every control dependency is authentic, whether one of them is Unsafe,
+    and the principals, None when a reader is not a control-owned one.
     """
 
     plan_id: str
-    tool: ToolDescriptor
-    arguments: tuple[Argument, ...]
     control: tuple[object, ...]
     readers: tuple[object, ...] | None
+    text: bytes = b""
+    is_authentic: bool = False
+    is_unsafe: bool = False
+    principals: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        parts = [b'},"controlDependencies":[', b",".join(map(_body, self.control))]
+        if self.readers is not None:
+            parts += (b'],"intendedReaderIds":[', b",".join(map(_body, self.readers)))
+        parts += (b'],"planId":', canonical_text(self.plan_id), b',"tool":')
+        known = {
+            "text": b"".join(parts),
+            "is_authentic": all(map(is_authentic, self.control)),
+            "is_unsafe": any(type(value) is Unsafe for value in self.control),
+            "principals": _principals(self.readers or ()),
+        }
+        for name, value in known.items():
+            msgspec.structs.force_setattr(self, name, value)
+
+
+class PolicyInput(msgspec.Struct, frozen=True, eq=False):
+    """One input. ``arguments`` are in byte order of their names (see ``ordered``).
+
+    ``request`` and ``subject`` are for the record and the effect key; the action digest
+    does not cover them.
+    """
+
+    context: Context
+    tool: ToolDescriptor
+    arguments: tuple[Argument, ...]
     request: RequestRef
     subject: Subject
 
@@ -57,21 +86,19 @@ def canonical_input(policy_input: PolicyInput) -> bytes:
     """
     tool = policy_input.tool
     heads = tool.heads
-    parts: list[bytes] = [b'{"args":']
-    opening = b"{"
+    parts: list[bytes] = [b'{"args":{']
+    append = parts.append
     for argument in policy_input.arguments:
-        name, role, registry = argument.name, argument.role, argument.registry
-        head = heads.get((name, role)) if registry is None else None
-        if head is None:
-            head = argument_head(name, role, registry)
-        parts += (opening, head, _body(argument.value))
-        opening = b"},"
-    parts += (b"{}" if opening == b"{" else b"}}", b',"controlDependencies":[')
-    parts.append(b",".join(map(_body, policy_input.control)))
-    if policy_input.readers is not None:
-        parts += (b'],"intendedReaderIds":[', b",".join(map(_body, policy_input.readers)))
-    plan = canonical_text(policy_input.plan_id)
-    parts += (b'],"planId":', plan, b',"tool":', tool.body, b"}")
+        registry, value = argument.registry, argument.value
+        head = heads.get((argument.name, argument.role)) if registry is None else None
+        append(head or argument_head(argument.name, argument.role, registry))
+        append(value.body if is_authentic(value) else b"null")
+        append(b"},")
+    if len(parts) > 1:
+        parts[-1] = b"}"
+    append(policy_input.context.text)
+    append(tool.body)
+    append(b"}")
     return b"".join(parts)
 
 
@@ -82,3 +109,15 @@ def plan_id(attempt_id: Id) -> str:
 
 def _body(value: object) -> bytes:
     return value.body if is_authentic(value) else b"null"
+
+
+def _principals(readers: tuple[object, ...]) -> tuple[str, ...] | None:
+    found: list[str] = []
+    for reader in readers:
+        if not is_authentic(reader) or type(reader) is not Safe:
+            return None
+        name = reader.value
+        if reader.basis not in CONTROL_OWNED or type(name) is not str or name == "":
+            return None
+        found.append(name)
+    return tuple(found)

@@ -19,8 +19,7 @@ from broker.policy.descriptors import ToolDescriptor
 from broker.policy.fields import agent_text, registered_ids
 from broker.policy.mint import AttemptMint
 from broker.policy.paths import PathRegistry
-from broker.policy.policy_input import Argument, PolicyInput
-from broker.policy.readers import PUBLIC
+from broker.policy.policy_input import Argument, PolicyInput, ordered
 from broker.policy.tool_table import (
     LIST,
     MAX_LIMIT,
@@ -62,29 +61,29 @@ def read_input(
         policy=registry.conversion,
         registry=registry.files,
     )
+    (file_id,) = registered_ids(file)
     staged = registry.file(text)
     if staged is None:
         raise ConversionRejected("selector_not_registered")
-    handle = mint.constant(
-        {"fileId": staged.file_id, "contentDigest": staged.digest, "bytes": staged.size},
-        identity=f"handle.{staged.file_id}",
+    handle = mint.file_handle(
+        file_id,
+        digest=staged.digest,
+        size=staged.size,
         readers=registry.readers_of(text, otherwise=mint.file_readers),
     )
     return PolicyInput(
-        mint.plan_id,
+        mint.answers,
         READ,
         (
             mint.attempt,
             Argument("file", "selector", file),
-            Argument("handle", "authority", handle),
+            handle,
             _number(mint, converter, request, "limit", limit, MAX_LIMIT, _READ_LIMIT),
             _number(mint, converter, request, "offset", offset, 0, _READ_OFFSET),
             mint.source(registry.tree_digest),
         ),
-        mint.control,
-        mint.answer_readers,
         request,
-        Subject(registry.tree_digest, (staged.file_id,)),
+        Subject(registry.tree_digest, (file_id,)),
     )
 
 
@@ -153,18 +152,16 @@ def _below(
     field, value = payload
     arguments = (
         mint.attempt,
-        Argument(field, "payload", mint.agent_wrote(value, request=request, field=field)),
+        Argument(field, "payload", mint.payload(value, request=request, field=field)),
         Argument("directory", "selector", directory),
         Argument("handle", "authority", handle),
         _number(mint, converter, request, "limit", limit, MAX_LIMIT, policy),
         mint.source(registry.tree_digest),
     )
     return PolicyInput(
-        mint.plan_id,
+        mint.answers,
         tool,
-        tuple(sorted(arguments, key=lambda argument: argument.name)),
-        mint.control,
-        mint.answer_readers,
+        ordered(arguments),
         request,
         Subject(registry.tree_digest, (name,)),
     )
@@ -181,8 +178,7 @@ def _number(
 ) -> Argument:
     """The agent's number after its conversion, or our own where it gave none."""
     if given is None:
-        value = mint.constant(default, identity=f"{policy.conversion_id}.default", readers=PUBLIC)
-        return Argument(name, "selector", value)
+        return mint.default(name, default)
     if type(given) is not int or abs(given) > MAX_SAFE_INTEGER:
         raise ConversionRejected("selector_out_of_range")
     wrote = mint.agent_wrote(given, request=request, field=name)

@@ -63,6 +63,15 @@ def said(decision: Any) -> str:
     return f"{decision.outcome} {decision.reason}"
 
 
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_differs_beyond_hardening_still_differs(name: str) -> None:
+    vector = {**EFFECTS, **TOOL_VECTORS}[name]
+    outcome = vector["outcome"]
+
+    assert BEYOND[name] != f"{outcome['outcome']} {outcome.get('reasonCode', '')}".strip()
+    assert not any(listed == name for _, listed in STRICT)
+
+
 @pytest.mark.parametrize("name", TOOL_VECTORS)
 def test_the_three_tools_have_the_packages_text_and_digest(name: str) -> None:
     vector = TOOL_VECTORS[name]

@@ -12,7 +12,7 @@ from broker.policy.descriptors import DescriptorTable, ToolDescriptor
 from broker.policy.evaluator import APPROVAL_EFFECTS, Facts
 from broker.policy.ingress import Ingress
 from broker.policy.labels import Dependency, Ref
-from broker.policy.policy_input import Argument, PolicyInput, ordered
+from broker.policy.policy_input import Argument, Context, PolicyInput, ordered
 from broker.policy.readers import Readers
 from broker.policy.registry import DestinationRegistry, RegisteredIds
 from protocol.ids import Digest, Id
@@ -186,15 +186,13 @@ def built(
         )
         for name, one in given["args"].items()
     )
-    policy_input = PolicyInput(
+    context = Context(
         given["planId"],
-        tool,
-        arguments,
         tuple(values[name[1:]] for name in given["controlDependencies"]),
         None if intended is None else tuple(values[name[1:]] for name in intended),
-        REQUEST,
-        Subject(Digest("sha256:" + "7" * 64)),
     )
+    subject = Subject(Digest("sha256:" + "7" * 64))
+    policy_input = PolicyInput(context, tool, arguments, REQUEST, subject)
     return policy_input, facts(vector["config"], tools, untrusted=untrusted)
 
 
