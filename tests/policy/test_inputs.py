@@ -258,11 +258,10 @@ CORPUS = [
 @pytest.mark.parametrize("attack", CORPUS, ids=lambda attack: attack["id"])
 def test_the_attacks_on_conversions_are_rejected_as_expected(attack: dict[str, Any]) -> None:
     of, asked = attempt.mint(), json.loads(attack["request"])
+    ask = recipe if attack["tool"] == "recipe" else read
+    name = asked.pop("recipe" if ask is recipe else "path", "src/a.py")
     with pytest.raises(ConversionRejected) as refused:
-        if attack["tool"] == "recipe":
-            recipe(of, asked["recipe"])
-        else:
-            read(of, asked.pop("path", "src/a.py"), **asked)
+        ask(of, name, **asked)
 
     assert refused.value.reason == attack["expected_reason"]
 
