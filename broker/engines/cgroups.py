@@ -30,6 +30,12 @@ class CgroupHome:
 
     version: Version
     folders: Mapping[str, Path]
+    #: Where an engine makes groups of the same name by itself, and does not remove them.
+    others: tuple[Path, ...] = ()
+
+    def all_folders(self) -> tuple[str, ...]:
+        """Every folder in which a group of a sandbox can lie."""
+        return tuple(sorted({str(folder) for folder in (*self.folders.values(), *self.others)}))
 
 
 class Cgroup:
@@ -40,6 +46,7 @@ class Cgroup:
         self._folders: Final = {
             controller: folder / name for controller, folder in home.folders.items()
         }
+        self._all: Final = {*self._folders.values(), *(folder / name for folder in home.others)}
 
     def make(self, limits: SandboxLimits) -> None:
         """Make the group and set the limits of its controllers, or ``OSError``."""
@@ -105,7 +112,7 @@ class Cgroup:
     async def remove(self) -> bool:
         """Remove the empty group. False: something in it could not be removed."""
         for _ in range(_REMOVE_TRIES):
-            left = {folder for folder in self._folders.values() if not _remove(folder)}
+            left = {folder for folder in self._all if not _remove(folder)}
             if not left:
                 return True
             await trio.sleep(_REMOVE_PAUSE_SECONDS)
@@ -126,16 +133,20 @@ def find_memory_home() -> CgroupHome | None:
 
     An engine names groups from the root of every hierarchy, so ours lies there too.
     """
+    memory = None
+    others = []
     for root, place, kind, options in mounts():
         if kind == "cgroup" and "memory" in options.split(",") and root == "/":
-            return CgroupHome(1, {"memory": place})
-    return None
+            memory = place
+        elif kind in ("cgroup", "cgroup2"):
+            others.append(place)
+    return None if memory is None else CgroupHome(1, {"memory": memory}, tuple(others))
 
 
 def stale_groups(home: CgroupHome, prefix: str) -> tuple[str, ...]:
     """Names of groups in ``home`` that begin with ``prefix``."""
     names: set[str] = set()
-    for folder in set(home.folders.values()):
+    for folder in {*home.folders.values(), *home.others}:
         names.update(path.name for path in folder.glob(f"{prefix}*") if path.is_dir())
     return tuple(sorted(names))
 

@@ -72,6 +72,7 @@ class PodmanEngine:
         self._watchdog: Final = Watchdog(
             host.command,
             host.environment,
+            groups=[] if self._memory_home is None else self._memory_home.all_folders(),
             pause_pid_file=str(host.temporary / "pause.pid") if host.rootless else None,
         )
 

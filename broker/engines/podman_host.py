@@ -4,8 +4,10 @@ Store, run folder and temporary folder are ours alone, so nothing of the user's 
 seen or touched. Makes folders and two small files; starts nothing.
 """
 
+import hashlib
 import os
 import pwd
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +38,11 @@ class PodmanHost:
 
 
 def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
-    """Everything in place below ``state``, or ``OSError``."""
+    """Everything in place, or ``OSError``: the store below ``state``, what runs elsewhere."""
     base = state / "engines" / "podman"
-    boot = _BOOT_ID.read_text().strip()[:8]
+    running = _runtime_base() / _runtime_name(state)
     folders = {name: base / name for name in ("store", "home", "files")}
-    folders |= {name: base / f"{name}-{boot}" for name in ("run", "tmp", "xdg")}
+    folders |= {name: running / name for name in ("run", "tmp", "xdg")}
     for folder in folders.values():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     profile = oci_profile(parse_machine(os.uname().machine))
@@ -66,6 +68,32 @@ def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
         cgroup_version=version,
         group_limits=not (rootless and version == 1),
     )
+
+
+def _runtime_base() -> Path:
+    """A short folder of this user's own: podman takes no run folder of over 50 letters.
+
+    Raises ``PermissionError`` when somebody else has made it.
+    """
+    uid = os.geteuid()
+    session = Path(f"/run/user/{uid}")
+    if uid == 0:
+        base = Path("/run/airlock")
+    elif session.is_dir() and session.stat().st_uid == uid:
+        base = session / "airlock"
+    else:
+        base = Path(tempfile.gettempdir()) / f"airlock-{uid}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o022:
+        raise PermissionError
+    return base
+
+
+def _runtime_name(state: Path) -> str:
+    """One per state folder and boot: what runs must not be taken for running after one."""
+    boot = _BOOT_ID.read_text().strip()
+    return hashlib.sha256(f"{boot} {state.resolve()}".encode()).hexdigest()[:8]
 
 
 def has_subordinate_ids() -> bool:

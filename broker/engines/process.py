@@ -186,7 +186,7 @@ class Sandbox(ABC):
                 if self._exit is None:
                     judged = await self._judge(returncode)
                     self._exit = Exit("timeout", None) if self._timed_out else judged
-        return self._exit
+                return self._exit
 
 
 def exit_of_code(code: int) -> Exit:

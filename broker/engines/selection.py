@@ -25,8 +25,8 @@ from broker.engines.spec import (
     ImageRoot,
     Root,
 )
-from protocol.codes import EngineReason
 from protocol.errors import Fault
+from protocol.engine_codes import EngineReason
 
 _VERSION_SECONDS: Final = 10.0
 
@@ -55,11 +55,11 @@ async def select_engine(name: EngineChoice, root: Root, *, state: Path) -> Engin
     if chosen not in _able(root):
         raise EngineUnavailable([(chosen, "root_not_supported")])
     engine = await open_engine(chosen, state=state)
-    await tested(engine)
+    await verify_engine(engine)
     return engine
 
 
-async def tested(engine: Engine) -> SelfTest:
+async def verify_engine(engine: Engine) -> SelfTest:
     """What ``engine`` was found to enforce, or ``EngineUnavailable``: it is not enough."""
     try:
         found = await engine.self_test()
@@ -72,7 +72,7 @@ async def tested(engine: Engine) -> SelfTest:
 
 
 async def open_engine(name: EngineName, *, state: Path) -> Engine:
-    """The engine of that name, not yet tested, or ``EngineUnavailable``."""
+    """The engine of that name, not yet verify_engine, or ``EngineUnavailable``."""
     match name:
         case "bubblewrap":
             program = await _installed(name, "bwrap")

@@ -11,10 +11,10 @@ import msgspec
 
 from broker.engines.engine import SelfTest
 from broker.engines.probe_rules import ProbeResult
-from broker.engines.selection import EngineUnavailable, open_engine, tested
+from broker.engines.selection import EngineUnavailable, open_engine, verify_engine
 from broker.engines.spec import EngineName, Mechanism
-from protocol.codes import ENGINE_TEXT, EngineReason
 from protocol.errors import Fault
+from protocol.engine_codes import ENGINE_TEXT, EngineReason
 
 #: What a person can do about it. Where a reason is not here there is nothing to be done.
 HINTS: Final[Mapping[tuple[EngineName, EngineReason], str]] = {
@@ -67,7 +67,7 @@ async def _report(name: EngineName, state: Path) -> EngineReport:
     try:
         engine = await open_engine(name, state=state)
         version, rootless = engine.version, engine.rootless
-        found = await tested(engine)
+        found = await verify_engine(engine)
     except EngineUnavailable as unavailable:
         reason = unavailable.reasons[0][1]
         return _unusable(name, version, rootless, reason, unavailable.found)

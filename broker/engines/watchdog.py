@@ -6,6 +6,7 @@ the daemon, is told which names to guard, and removes what is still guarded when
 ends, however the daemon ended. The daemon itself removes containers with the same code.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -114,6 +115,14 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+def remove_groups(folders: Sequence[str], name: str) -> None:
+    """Remove the control groups ``name`` in ``folders``, and those below them."""
+    for folder in folders:
+        for place, _, _ in os.walk(os.path.join(folder, name), topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+
+
 def stop_pause_process(command: Sequence[str], env: Mapping[str, str], pid_file: str) -> None:
     """End rootless podman's helper that keeps its user namespace, if no container is left."""
     try:
@@ -175,6 +184,7 @@ def main() -> int:
             remove_container(command, env, name)
         except NotRemoved:
             failed = 1
+        remove_groups(setting["groups"], name)
     if setting["pausePidFile"]:
         stop_pause_process(command, env, setting["pausePidFile"])
     return failed

@@ -21,10 +21,21 @@ class Watchdog:
     """A process that removes what is guarded when this process is gone."""
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], *, pause_pid_file: str | None
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        groups: Sequence[str],
+        pause_pid_file: str | None,
     ) -> None:
+        """``groups``: folders in which a container's control groups lie, if they are ours."""
         self._setting: Final = json.dumps(
-            {"command": list(command), "env": dict(env), "pausePidFile": pause_pid_file}
+            {
+                "command": list(command),
+                "env": dict(env),
+                "groups": list(groups),
+                "pausePidFile": pause_pid_file,
+            }
         )
         self._guarded: Final[set[str]] = set()
         self._popen: subprocess.Popen[bytes] | None = None

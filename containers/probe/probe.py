@@ -72,10 +72,8 @@ KERNEL_FILES = (
     "/proc/kmsg",
     "/sys/kernel/uevent_helper",
 )
-DEVICES = frozenset(
-    ("null", "zero", "full", "random", "urandom", "tty", "fd", "stdin", "stdout", "stderr")
-    + ("ptmx", "pts", "shm", "mqueue", "console", "core")
-)
+DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "fd", "stdin", "stdout"}
+DEVICES |= {"stderr", "ptmx", "pts", "shm", "mqueue", "console", "core"}
 ENGINE_SOCKETS = (
     "/var/run/docker.sock",
     "/run/docker.sock",
