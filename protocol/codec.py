@@ -16,7 +16,7 @@ from protocol.codes import ViolationCode, WireCode
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import KINDS, AgentReady, AgentState, EventData, is_vendor_kind
 from protocol.ids import ID_PATTERN
-from protocol.limits import Limits
+from protocol.limits import EventRate, Limits
 from protocol.messages import (
     AttemptComplete,
     Event,
@@ -24,6 +24,7 @@ from protocol.messages import (
     FromBroker,
     InferenceRequest,
     RequestType,
+    TaskStart,
     ToolRequest,
 )
 from protocol.profile import decode_object
@@ -91,7 +92,7 @@ def decode_from_agent(line: bytes, *, limits: Limits) -> FromAgent | Rejected | 
     try:
         message = msgspec.convert(value, struct)
     except msgspec.ValidationError as error:
-        return _refusal_of(value, struct, _pointer(str(error), value, struct))
+        return _refusal_of(value, struct, pointer_of(str(error), value, struct))
     pointer = misspelled(message)
     if pointer is None and not is_trivial(line):
         pointer = passed_bound(message)
@@ -124,6 +125,8 @@ def decode_from_broker(line: bytes) -> FromBroker:
         raise RemoteProtocolError("invalid_message") from None
     if misspelled(message) or (not is_trivial(line) and passed_bound(message) is not None):
         raise RemoteProtocolError("invalid_message")
+    if isinstance(message, TaskStart) and not _advertises_all(value["limits"]):
+        raise RemoteProtocolError("invalid_message")
     return message
 
 
@@ -144,6 +147,26 @@ def encode_frame(message: FromAgent | FromBroker, *, max_bytes: int) -> bytes:
         # Only ``msgspec.Raw`` can bring a line feed along.
         raise LocalProtocolError("malformed_frame")
     return frame
+
+
+def pointer_of(text: str, value: dict[str, Any], struct: type[msgspec.Struct]) -> str:
+    """Where msgspec found the fault, as a pointer of our names; ``""`` where it is not sure.
+
+    The text of an unknown member of the message itself ends with the peer's name for it,
+    which could be made to look like a place.
+    """
+    known = struct.__struct_encode_fields__
+    if not value.keys() <= {"type", *known} and text.startswith("Object contains unknown field"):
+        return ""
+    place = _PLACE.search(text)
+    steps: list[str] = []
+    for name, index in _STEP.findall(place[1]) if place else ():
+        if index == "...":
+            break
+        steps.append(name or index)
+    if steps and steps[0] not in known:
+        return ""
+    return "".join(f"/{step}" for step in steps)
 
 
 def _struct_of(
@@ -177,6 +200,13 @@ def _refusal_of(value: dict[str, Any], struct: type[FromAgent], pointer: str) ->
     )
 
 
+def _advertises_all(limits: dict[str, Any]) -> bool:
+    """Whether every limit is on the wire: the values of our code are for our own side."""
+    return limits.keys() >= set(Limits.__struct_encode_fields__) and limits[
+        "eventRate"
+    ].keys() >= set(EventRate.__struct_encode_fields__)
+
+
 def _typed_event(event: Event, line: bytes, limits: Limits) -> Event | Dropped:
     """``event`` with its data as the Struct of its kind."""
     if _is_over(event.data, line, limits.max_event_bytes):
@@ -205,23 +235,3 @@ def _names_another_version(data: Any) -> bool:
 def _is_over(value: Any, line: bytes, bound: int) -> bool:
     """Whether ``value``, a part of ``line``, is over ``bound`` bytes of compact JSON."""
     return len(line) * _GROWTH > bound and len(_encode(value)) > bound
-
-
-def _pointer(text: str, value: dict[str, Any], struct: type[FromAgent]) -> str:
-    """Where msgspec found the fault, as a pointer of our names; ``""`` where it is not sure.
-
-    The text of an unknown member of the message itself ends with the peer's name for it,
-    which could be made to look like a place.
-    """
-    known = struct.__struct_encode_fields__
-    if not value.keys() <= {"type", *known} and text.startswith("Object contains unknown field"):
-        return ""
-    place = _PLACE.search(text)
-    steps: list[str] = []
-    for name, index in _STEP.findall(place[1]) if place else ():
-        if index == "...":
-            break
-        steps.append(name or index)
-    if steps and steps[0] not in known:
-        return ""
-    return "".join(f"/{step}" for step in steps)

@@ -35,7 +35,7 @@ class AgentReady(AgentPart, frozen=True):
 
 
 class AgentMessage(AgentPart, frozen=True):
-    """Text of the agent, to be shown; ``partial`` pieces share a ``message_id``."""
+    """Text of the agent, to be shown; ``partial`` pieces share a ``messageId``."""
 
     text: Annotated[str, text(_LINE_BYTES)]
     message_id: WireId | None = None

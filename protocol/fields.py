@@ -75,8 +75,11 @@ Feature = Literal[
 ]
 """Optional parts of the protocol: on when both sides name them."""
 
-# An agent that knows more features than this version names them all the same.
+# A later peer may name more of them than this version knows.
 FeatureName = Annotated[str, msgspec.Meta(pattern=TOOL_NAME_PATTERN)]
+
+ErrorCode = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}" + END)]
+"""``WireCode`` as an agent must take it: with codes that it does not know yet."""
 
 Api = Literal["openai.chat", "openai.responses", "anthropic.messages"]
 """The dialect of an inference body."""

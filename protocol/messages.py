@@ -13,6 +13,7 @@ from protocol.fields import (
     AgentPart,
     Api,
     BrokerPart,
+    ErrorCode,
     Feature,
     JsonObject,
     Message,
@@ -100,10 +101,10 @@ class WireError(BrokerPart, frozen=True):
     """Why a request has no result. ``message`` is chosen by ``code`` alone.
 
     ``details`` holds closed codes, numbers and digests only, for instance ``reason``.
-    Agents treat a code they do not know as not retryable.
+    Later brokers may have more codes: one that is not known is not retryable.
     """
 
-    code: WireCode
+    code: ErrorCode
     message: Name
     retryable: bool
     retry_after_ms: Ms | None = None
@@ -184,11 +185,11 @@ class ClaimError(AgentPart, frozen=True):
 class Event(Message, frozen=True, forbid_unknown_fields=True, tag="event"):
     """Agent to broker: something to show or to keep. It changes no decision and no budget.
 
-    Received, ``data`` is the Struct of its ``kind`` (``protocol.events``), or plain JSON
-    for ``x.<vendor>.<name>``.
+    What ``data`` is depends on ``kind``; for ``x.<vendor>.<name>`` it is any JSON.
     """
 
     kind: Annotated[str, text(MAX_KIND_BYTES, min_length=1)]
+    #: Decoded: the Struct of its kind (``protocol.events``), or plain JSON.
     data: Any
     at: Ms | None = None
     request_id: MessageId | None = None
@@ -198,8 +199,8 @@ class Event(Message, frozen=True, forbid_unknown_fields=True, tag="event"):
 class ToolRequest(Message, frozen=True, forbid_unknown_fields=True, tag="tool.request"):
     """Agent to broker: one effect, asked for by the name of a tool.
 
-    ``input`` is a plain ``dict``; ``protocol.tools.decode_tool_input`` types it.
-    ``intent`` is the model's prose and is part of no digest.
+    ``input`` has the form that ``task.start`` gave for the tool. ``intent`` is the
+    model's prose and is part of no digest.
     """
 
     request_id: MessageId
@@ -213,8 +214,8 @@ class ToolRequest(Message, frozen=True, forbid_unknown_fields=True, tag="tool.re
 class InferenceRequest(Message, frozen=True, forbid_unknown_fields=True, tag="inference.request"):
     """Agent to broker: one call of a model, in a provider's dialect, without credentials.
 
-    ``body`` is a plain ``dict``. ``model`` repeats ``body.model`` so that they can be
-    compared.
+    ``body`` is the provider's own request. ``model`` repeats ``body.model`` so that the
+    two can be compared.
     """
 
     request_id: MessageId
@@ -241,7 +242,7 @@ class AttemptComplete(Message, frozen=True, forbid_unknown_fields=True, tag="att
 class ToolResponse(Message, frozen=True, tag="tool.response"):
     """Broker to agent: progress of a tool request, or its one final answer.
 
-    Not final: ``status``, and perhaps ``action_digest`` and ``output``. Final and ok:
+    Not final: ``status``, and perhaps ``actionDigest`` and ``output``. Final and ok:
     ``decision`` and ``result``. Final and not ok: ``error``, and ``decision`` when the
     policy was asked. A recipe that ran and failed is ok.
     """
@@ -287,7 +288,7 @@ class ToolResponse(Message, frozen=True, tag="tool.response"):
 class InferenceResponse(Message, frozen=True, tag="inference.response"):
     """Broker to agent: a piece of a stream, or the one final answer.
 
-    Not final: ``events``. Final and ok: ``usage``, ``model``, ``finish_reason``, and
+    Not final: ``events``. Final and ok: ``usage``, ``model``, ``finishReason``, and
     either ``response`` or the last ``events``. Final and not ok: ``error``.
     """
 

@@ -10,7 +10,7 @@ import msgspec
 from protocol.fields import (
     Api,
     BrokerPart,
-    Feature,
+    FeatureName,
     JsonObject,
     Message,
     Metadata,
@@ -124,7 +124,7 @@ class InferenceOffer(BrokerPart, frozen=True):
 class Resume(BrokerPart, frozen=True):
     """Where an earlier attempt stopped; the staged tree already holds its patch.
 
-    ``state`` is the earlier agent's own object (``agent.state``).
+    ``state`` is what the earlier agent sent as ``agent.state``.
     """
 
     parent_attempt_id: WireId
@@ -147,7 +147,7 @@ class TaskStart(Message, frozen=True, tag="task.start"):
     recipes: Annotated[tuple[RecipeOffer, ...], msgspec.Meta(max_length=16)]
     inference: InferenceOffer
     limits: Limits
-    features: Annotated[tuple[Feature, ...], msgspec.Meta(max_length=16)]
+    features: Annotated[tuple[FeatureName, ...], msgspec.Meta(max_length=16)]
     deadline_ms: Ms
     resume: Resume | None
     meta: Metadata | None = None
