@@ -33,7 +33,7 @@ def config_file() -> Path:
 
 
 def bundled(name: str) -> Path:
-    """The bundled folder or file ``name`` (``fixture``, ``demo``), or ``Refusal("agent_unknown")``."""
+    """The bundled folder ``name`` (``fixture``, ``demo``), or ``Refusal("agent_unknown")``."""
     if _BUNDLED_NAME.match(name) is None:
         raise Refusal("agent_unknown")
     path = Path(str(resources.files("broker.bundled"))) / name

@@ -1,0 +1,1 @@
+"""One attempt of one agent: the gate, the pipe, the clocks, the end."""

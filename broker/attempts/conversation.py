@@ -1,0 +1,360 @@
+"""One agent's pipe, served from its first frame to its last: dispatch, clocks, the end.
+
+Reads are decided and answered in the task that read the line. Effects run as tasks of
+their own, those on the tree in the order in which they were admitted. Every accepted
+request gets one final answer; when the attempt stops first, that answer is ``cancelled``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, final
+
+import trio
+
+from broker.attempts.eventlog import EventLog
+from broker.attempts.gate import DESCRIPTORS, READS, Gate
+from broker.attempts.gatebook import Asked
+from broker.attempts.inference_side import InferenceSide
+from broker.attempts.pipe import Pipe
+from broker.attempts.recorder import Recorder
+from protocol import records
+from protocol.codes import Outcome, ViolationCode, WireCode
+from protocol.connection import CLOSED, NEED_DATA, BrokerConnection, Dropped, Received, Rejected
+from protocol.digest import digest_bytes
+from protocol.errors import RemoteProtocolError
+from protocol.limits import Limits
+from protocol.messages import (
+    AttemptCancel,
+    AttemptComplete,
+    CancelReason,
+    Event,
+    InferenceRequest,
+    InferenceResponse,
+    ToolRequest,
+    ToolResponse,
+    ViolationAt,
+    ViolationPosition,
+    wire_error,
+)
+
+#: How long an agent that broke the protocol may take to go by itself (protocol.md 3.9).
+VIOLATION_GRACE_MS: Final = 2_000
+
+_OUTCOMES: Final[dict[CancelReason, Outcome]] = {
+    "user": "cancelled",
+    "deadline": "deadline",
+    "budget": "budget",
+    "shutdown": "cancelled",
+    "checkpoint_stop": "checkpointed",
+    "protocol_violation": "protocol_error",
+    "policy": "blocked",
+}
+
+
+@dataclass(slots=True)
+class Ending:
+    """How the conversation ended; the first cause is the one that counts."""
+
+    outcome: Outcome | None = None
+    claim: AttemptComplete | None = None
+
+
+@final
+class Conversation:
+    """Serves one agent. ``run`` once; ``stop`` may be called from any task of the loop."""
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        connection: BrokerConnection,
+        gate: Gate,
+        *,
+        recorder: Recorder,
+        events: EventLog,
+        inference: InferenceSide | None,
+        limits: Limits,
+        on_progress: Callable[[], None],
+        withdraw: Callable[[], None],
+    ) -> None:
+        self._pipe: Final = pipe
+        self._connection: Final = connection
+        self._gate: Final = gate
+        self._recorder: Final = recorder
+        self._events: Final = events
+        self._inference: Final = inference
+        self._limits: Final = limits
+        self._on_progress: Final = on_progress
+        self._withdraw: Final = withdraw
+        self._turn: trio.Event | None = None
+        self._effects: trio.Nursery | None = None
+        self._scope: Final = trio.CancelScope()
+        self._stopping = False
+        self._frames_seen = False
+        self._last_frame = 0.0
+        self.ending: Final = Ending()
+        self.violations: Final[list[ViolationCode]] = []
+
+    async def run(self) -> Ending:
+        """Serves until the agent completes, its stream ends, or the attempt was stopped."""
+        self._last_frame = trio.current_time()
+        async with trio.open_nursery() as clocks:
+            clocks.start_soon(self._watch_clocks)
+            clocks.start_soon(self._watch_stall)
+            with self._scope:
+                async with trio.open_nursery() as effects:
+                    self._effects = effects
+                    await self._serve()
+                    effects.cancel_scope.cancel()
+            clocks.cancel_scope.cancel()
+        return self.ending
+
+    def stop(
+        self,
+        reason: CancelReason,
+        *,
+        grace_ms: int | None = None,
+        violation: ViolationCode | None = None,
+    ) -> None:
+        """Cancels the attempt: every open request is answered, then the agent is told.
+
+        The agent has ``grace_ms`` to complete. The second call changes nothing.
+        """
+        if self._stopping or self.ending.outcome is not None:
+            return
+        self._stopping = True
+        self.ending.outcome = _OUTCOMES[reason]
+        self._withdraw()
+        if self._effects is not None:
+            self._effects.cancel_scope.cancel()
+        if violation is None:
+            for request_id in tuple(self._connection.open_requests):
+                self._fail(request_id, "cancelled")
+        grace = self._limits.cancel_grace_ms if grace_ms is None else grace_ms
+        self._pipe.queue(
+            self._connection.send(
+                AttemptCancel(
+                    reason=reason,
+                    grace_ms=grace,
+                    violation=violation and ViolationAt(code=violation, at=self._position()),
+                )
+            )
+        )
+        self._scope.deadline = trio.current_time() + grace / 1000
+
+    # Serving ------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        connection = self._connection
+        while True:
+            chunk = await self._pipe.read()
+            self._last_frame = trio.current_time()
+            connection.receive_data(chunk)
+            ended = self._take_all()
+            self._on_progress()
+            if ended:
+                return
+
+    def _take_all(self) -> bool:
+        """Handles all that has arrived; answers leave together, after their records.
+
+        Whether this was the end: a completion, a violation, or the end of the stream.
+        """
+        connection, ready = self._connection, []
+        ended = False
+        violation: RemoteProtocolError | None = None
+        try:
+            while not ended and (item := connection.next_event()) is not NEED_DATA:
+                if item is CLOSED:
+                    self.ending.outcome = self.ending.outcome or "agent_exited"
+                    ended = True
+                else:
+                    self._frames_seen = True
+                    ready.append(self._handle(item, connection.last_frame))
+                    ended = self.ending.claim is not None
+        except RemoteProtocolError as error:
+            violation = error
+        self._recorder.write()
+        for frame in ready:
+            if frame is not None:
+                self._pipe.queue(frame)
+        if violation is not None:
+            self._break_off(violation)
+        return ended or violation is not None
+
+    def _handle(self, item: Received, frame: bytes) -> bytes | None:
+        """The answer, where it can be given at once; an effect is started and answers later."""
+        match item:
+            case ToolRequest():
+                return self._handle_tool(item, frame)
+            case InferenceRequest():
+                return self._handle_inference(item, frame)
+            case Event():
+                self._handle_event(item, frame)
+            case AttemptComplete():
+                self.ending.claim = item
+                self.ending.outcome = self.ending.outcome or item.status
+                if self._effects is not None:
+                    self._effects.cancel_scope.cancel()
+            case Rejected():
+                self._note("invalid_message", frame)
+                return self._connection.reject(item)
+            case Dropped():
+                self._note("event_rejected", frame)
+        return None
+
+    def _handle_tool(self, request: ToolRequest, frame: bytes) -> bytes | None:
+        if (refused := self._refused()) is not None:
+            return self._connection.fail(request.request_id, wire_error(refused))
+        asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
+        if request.tool not in DESCRIPTORS:
+            return self._connection.send(self._gate.unknown_tool(asked))
+        if request.tool in READS and self._turn is None:
+            return self._connection.send(self._gate.read(asked))
+        assert self._effects is not None
+        before, mine = self._turn, None
+        if request.tool == "apply_patch":
+            mine = self._turn = trio.Event()
+        self._effects.start_soon(self._effect, asked, before, mine)
+        return None
+
+    async def _effect(
+        self, asked: Asked, before: trio.Event | None, mine: trio.Event | None
+    ) -> None:
+        """One request that waits for the patches before it; a patch holds up those behind."""
+        request = asked.request
+        assert isinstance(request, ToolRequest)
+        try:
+            if before is not None:
+                await before.wait()
+            if request.tool in READS:
+                answer = self._gate.read(asked)
+                self._recorder.write()
+            elif request.tool == "apply_patch":
+                answer = await self._gate.patch(asked)
+            else:
+                answer = await self._gate.recipe(asked, self._gate.tree)
+            self._answer(answer)
+        finally:
+            if mine is not None:
+                mine.set()
+                if self._turn is mine:
+                    self._turn = None
+
+    def _refused(self) -> WireCode | None:
+        """Why no request is taken now. Answers that the agent does not read count as open."""
+        if self._stopping:
+            return "cancelled"
+        if self._pipe.unsent >= self._limits.max_in_flight:
+            return "too_many_in_flight"
+        return None
+
+    def _handle_inference(self, request: InferenceRequest, frame: bytes) -> bytes | None:
+        refused = self._refused()
+        if refused is None and self._inference is None:
+            refused = "unsupported_api"
+        if refused is not None or self._inference is None:
+            return self._connection.fail(
+                request.request_id, wire_error(refused or "unsupported_api")
+            )
+        asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
+        assert self._effects is not None
+        self._effects.start_soon(self._infer, asked, self._inference)
+        return None
+
+    async def _infer(self, asked: Asked, side: InferenceSide) -> None:
+        def send(frame: InferenceResponse) -> None:
+            self._recorder.write()
+            self._answer(frame)
+
+        await self._gate.infer(asked, side=side, send=send)
+
+    def _handle_event(self, event: Event, frame: bytes) -> None:
+        if not self._events.admits(trio.current_time()):
+            self._note("event_rejected", frame)
+            return
+        self._events.agent_event(event)
+        self._recorder.append(
+            records.EventSeen(
+                kind=self._events.closed_kind(event.kind),
+                digest=digest_bytes(frame),
+                bytes=len(frame),
+            )
+        )
+
+    def _answer(self, message: ToolResponse | InferenceResponse) -> None:
+        """Queues an effect's answer, unless the request was answered when the attempt stopped."""
+        if not self._stopping and message.request_id in self._connection.open_requests:
+            self._pipe.queue(self._connection.send(message))
+
+    def _fail(self, request_id: str, code: WireCode) -> None:
+        self._pipe.queue(self._connection.fail(request_id, wire_error(code)))
+
+    def _position(self) -> ViolationPosition:
+        connection = self._connection
+        return ViolationPosition(frame=connection.frames, byte=connection.bytes)
+
+    # The end ------------------------------------------------------------------
+
+    def _break_off(self, violation: RemoteProtocolError) -> None:
+        """A violation that ends the attempt; after a completion it only flags it."""
+        self._violation(violation.code, violation)
+        if violation.reason == "truncated":
+            self.ending.outcome = self.ending.outcome or "agent_exited"
+            return
+        self.stop("protocol_violation", grace_ms=VIOLATION_GRACE_MS, violation=violation.code)
+
+    def _violation(self, code: ViolationCode, error: RemoteProtocolError | None = None) -> None:
+        at = self._position()
+        self.violations.append(code)
+        self._recorder.append(
+            records.Violation(
+                code=code,
+                reason=None if error is None else error.reason,
+                fatal=True,
+                frame=at.frame,
+                byte=at.byte,
+            )
+        )
+        self._recorder.write()
+
+    def _note(self, code: str, frame: bytes) -> None:
+        self._events.rejected += 1
+        self._recorder.append(
+            records.Diagnostic(
+                code="event_rejected" if code == "event_rejected" else "invalid_message",
+                bytes=len(frame),
+                digest=digest_bytes(frame),
+            )
+        )
+
+    def flag(self, error: RemoteProtocolError) -> None:
+        """What came after the agent's last frame; the outcome stays as it is."""
+        self._violation(error.code, error)
+
+    async def _watch_clocks(self) -> None:
+        """Start and idle time-outs; the time of an open request is not idle."""
+        start = self._last_frame + self._limits.start_timeout_ms / 1000
+        await trio.sleep_until(start)
+        if not self._frames_seen:
+            self._time_out("start_timeout")
+            return
+        idle = self._limits.idle_timeout_ms / 1000
+        while True:
+            is_open = bool(self._connection.open_requests)
+            await trio.sleep_until((trio.current_time() if is_open else self._last_frame) + idle)
+            if (
+                not self._connection.open_requests
+                and trio.current_time() - self._last_frame >= idle
+            ):
+                self._time_out("idle_timeout")
+                return
+
+    async def _watch_stall(self) -> None:
+        await self._pipe.stalled.wait()
+        self._time_out("agent_not_reading")
+        self._scope.cancel()
+
+    def _time_out(self, code: ViolationCode) -> None:
+        if self.ending.outcome is None:
+            self._violation(code)
+            self.stop("protocol_violation", grace_ms=VIOLATION_GRACE_MS, violation=code)

@@ -1,0 +1,55 @@
+"""Entry of the command: finds the subcommand, runs it, and turns errors into exit codes.
+
+A subcommand's module is loaded by name when it is asked for, so that ``--help`` does
+not pay for engines and git.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from broker.cli import exits
+from broker.cli.arguments import COMMANDS, parse_arguments
+from broker.provenance import check_modules
+from protocol.errors import AirlockError, Refusal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs ``airlock`` with ``argv`` (default: the process's own) and gives its exit code."""
+    try:
+        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+        command = importlib.import_module(COMMANDS[arguments.command])
+        check_modules()
+        return int(command.execute(arguments))
+    except AirlockError as error:
+        _report(error)
+        return exits.exit_code(error)
+    except BrokenPipeError:
+        # Whoever read our stdout has left; there is nobody to tell.
+        sys.stderr.close()
+        return exits.OK
+    except KeyboardInterrupt:
+        return 130
+
+
+def _report(error: AirlockError) -> None:
+    figure = error.figure if isinstance(error, Refusal) else None
+    suffix = "" if figure is None else f" ({figure:,})"
+    code = getattr(error, "code", "bug")
+    sys.stderr.write(f"airlock: {error}{suffix} [{code}]\n")
+    hint = _HINTS.get(code)
+    if hint is not None:
+        sys.stderr.write(f"hint: {hint}\n")
+
+
+_HINTS = {
+    "engine_unavailable": "airlock doctor says which engines are usable and how to repair one.",
+    "not_a_checkout": "name the top folder of a git checkout with --repo DIR.",
+    "checkout_not_owned": "git config --global --add safe.directory DIR, if you trust it.",
+    "out_not_empty": "name a new folder with --out DIR.",
+    "out_inside_checkout": "name a folder outside of the checkout with --out DIR.",
+    "image_unpinned": "name the image by digest: NAME@sha256:... or sha256:...",
+    "agent_unknown": "airlock image list shows the local agents.",
+    "base_moved": "check out the base commit of the attempt, or start a new attempt.",
+    "ledger_locked": "another airlock writes to that folder.",
+}
