@@ -106,6 +106,7 @@ def result_document(result: AttemptResult) -> dict[str, Any]:
         "claim": result.claim,
         "exitCode": result.exit_code,
         "out": str(result.out),
+        "repo": str(result.repo),
         "base": {"commit": result.base_commit, "treeDigest": result.base_digest},
         "stage": {"treeDigest": result.source_digest},
         "candidate": {"treeDigest": result.candidate_digest, "verified": result.verified},

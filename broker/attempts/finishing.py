@@ -59,6 +59,7 @@ async def finish(
         claim=claim,
         exit_code=exit_code,
         out=spec.out,
+        repo=spec.repo,
         base_commit=prepared.staged.base_commit,
         base_digest=prepared.staged.base_tree.digest,
         source_digest=prepared.staged.tree.digest,

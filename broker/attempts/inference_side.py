@@ -60,7 +60,7 @@ class InferenceSide:
         """Has ``call`` answered. ``on_ending`` ends before the final frame is sent."""
         witness = _Witness(send)
         try:
-            await serve_call(
+            served = await serve_call(
                 call,
                 source=self.source,
                 budget=self.budget,
@@ -73,8 +73,7 @@ class InferenceSide:
             raise
         final = witness.final
         assert final is not None
-        code: WireCode | None = None if final.error is None else final.error.code
-        await on_ending(witness.ending(code, final.usage))
+        await on_ending(witness.ending(served.code, served.usage))
         send(final)
 
 

@@ -68,6 +68,7 @@ class AttemptResult:
     claim: str | None
     exit_code: int | None
     out: Path
+    repo: Path
     base_commit: CommitSha | None
     base_digest: Digest
     source_digest: Digest

@@ -72,11 +72,14 @@ def run_to_end(attempt: Attempt) -> AttemptResult:
 
     try:
         return trio.run(watched)
-    except* AirlockError as group:
-        raise first_error(group) from group
+    except BaseExceptionGroup as group:
+        ours = group.subgroup(AirlockError)
+        if ours is None:
+            raise
+        raise _first_error(ours) from group
 
 
-def first_error(group: BaseExceptionGroup[AirlockError]) -> AirlockError:
+def _first_error(group: BaseExceptionGroup[AirlockError]) -> AirlockError:
     """The first error of ours in ``group``: tasks that it cancelled have nothing to add."""
     found: BaseException = group
     while isinstance(found, BaseExceptionGroup):

@@ -25,8 +25,8 @@ from broker.engines.spec import (
     ImageRoot,
     Root,
 )
-from protocol.errors import Fault
 from protocol.engine_codes import EngineReason
+from protocol.errors import Fault
 
 _VERSION_SECONDS: Final = 10.0
 

@@ -13,8 +13,8 @@ from broker.engines.engine import SelfTest
 from broker.engines.probe_rules import ProbeResult
 from broker.engines.selection import EngineUnavailable, open_engine, verify_engine
 from broker.engines.spec import EngineName, Mechanism
-from protocol.errors import Fault
 from protocol.engine_codes import ENGINE_TEXT, EngineReason
+from protocol.errors import Fault
 
 #: What a person can do about it. Where a reason is not here there is nothing to be done.
 HINTS: Final[Mapping[tuple[EngineName, EngineReason], str]] = {

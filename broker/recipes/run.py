@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import trio
 
-from broker.engines.process import Exit, Sandbox
 from broker.engines.engine import Engine
+from broker.engines.process import Exit, Sandbox
 from broker.engines.spec import Root, SandboxLimits, SandboxSpec
 from broker.recipes.catalog import Recipe
 from broker.stage.tree import StagedTree
