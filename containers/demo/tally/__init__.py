@@ -1,0 +1,1 @@
+"""Split shared costs to the cent."""
