@@ -54,6 +54,15 @@ class Blobs:
         """What is known already of the repository's blob ``oid``, without reading it."""
         return self._cache.get(oid)
 
+    def is_bounded(self, tree: bytes) -> bool:
+        """Whether a commit's tree is known to be listed within the bounds."""
+        files = self._cache.listed_files(tree)
+        return files is not None and files <= self._bounds.files
+
+    def note_bounded(self, tree: bytes, files: int) -> None:
+        """A commit's tree was listed to its end."""
+        self._cache.add_listed(tree, files)
+
     def of_git(self, path: str, oid: bytes) -> Judged:
         """The repository's blob ``oid`` as the file ``path``.
 
@@ -65,7 +74,7 @@ class Blobs:
             head = self._store.read(BlobId(oid))[:HEAD_BYTES]
             reason = exclusion_of_content(path, head)
         else:
-            reason = reason_of(known)
+            reason = _reason_of(known)
         return _judged(oid, known, reason)
 
     def is_git(self, oid: bytes, data: bytes) -> bool:
@@ -84,7 +93,9 @@ class Blobs:
         if known is None:
             known = _known(data)
             self._cache.add(oid, known)
-        return _judged(oid, known, exclusion_of_content(path, data[:HEAD_BYTES]))
+        if needs_content(path.rpartition("/")[2]):
+            return _judged(oid, known, exclusion_of_content(path, data[:HEAD_BYTES]))
+        return _judged(oid, known, _reason_of(known))
 
     def of_new(self, path: str, data: bytes) -> Judged:
         """``data`` that the repository does not hold, as the file ``path``."""
@@ -115,7 +126,7 @@ class Blobs:
         return known
 
 
-def reason_of(known: Known) -> ExclusionReason | None:
+def _reason_of(known: Known) -> ExclusionReason | None:
     """Why content is excluded under any name."""
     return _REASONS.get(known.mark)
 

@@ -7,9 +7,10 @@ checkout of another user is refused, also to root, for whom only the user that c
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -43,16 +44,42 @@ _OPEN_REFUSALS: Final[tuple[tuple[str, RefusalCode], ...]] = (
 
 
 class IndexRow(msgspec.Struct, frozen=True, gc=False):
-    """One path of the index at stage 0, and the stat that it was clean with."""
+    """One path of the index at stage 0, as git stores it: what it is and its stat when clean."""
 
-    oid: bytes
-    mode: int
-    size: int  #: of the file in the working tree, modulo 2**32
+    changed_seconds: int
+    changed_nanoseconds: int
+    modified_seconds: int
+    modified_nanoseconds: int
+    device: int
     inode: int  #: modulo 2**32
-    modified: int  #: nanoseconds
-    changed: int  #: nanoseconds
-    from_index: bool  #: skip-worktree or assume-unchanged: the working tree has no say
-    intent_to_add: bool  #: tracked by name only; the index has no content for it
+    mode: int
+    user: int
+    group: int
+    size: int  #: bytes of the file in the working tree, modulo 2**32
+    oid: bytes
+    flags: int
+    extended_flags: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Neither of the two below: the working tree decides, the index has the content."""
+        return not (self.extended_flags or self.flags & _ASSUME_UNCHANGED)
+
+    @property
+    def from_index(self) -> bool:
+        """Skip-worktree or assume-unchanged: the working tree has no say."""
+        return bool(self.flags & _ASSUME_UNCHANGED or self.extended_flags & _SKIP_WORKTREE)
+
+    @property
+    def intent_to_add(self) -> bool:
+        """Tracked by name only: the index has no content for it."""
+        return bool(self.extended_flags & _INTENT_TO_ADD)
+
+
+#: ``git_index_entry`` of libgit2's public header up to its path, in machine order.
+_ENTRY: Final = Struct("=iIiIIIIIII20sHH")
+assert ffi.offsetof("git_index_entry", "path") == _ENTRY.size
+assert ffi.offsetof("git_index_entry", "id") == 40
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -60,6 +87,7 @@ class Index(msgspec.Struct, frozen=True):
 
     rows: dict[bytes, IndexRow]
     unmerged: frozenset[bytes]
+    intended: frozenset[bytes]  #: keys of ``rows`` whose content the index does not have
     racy_from: int  #: nanoseconds; a file modified at or after it may differ unseen
 
 
@@ -95,7 +123,8 @@ class Checkout:
         The working tree's attribute files are not opened: libgit2 would open them by path,
         through a link and for ever on a FIFO.
         """
-        return self._repository.get_attr(path, name, AttrCheck.INDEX_ONLY)
+        with _reading():
+            return self._repository.get_attr(path, name, AttrCheck.INDEX_ONLY)
 
     def commit(self, ref: str | None) -> tuple[CommitSha, bytes] | None:
         """The commit that ``ref`` (``None``: HEAD) names, and its tree's id.
@@ -103,15 +132,55 @@ class Checkout:
         ``None`` when HEAD is an unborn branch. Raises ``Refusal("ref_not_found")``, or
         ``Refusal("checkout_partial")`` when HEAD's commit is missing.
         """
-        with _reading():
-            if ref is None and self._repository.head_is_unborn:
-                return None
+        if ref is None:
+            return self._head()
         try:
-            named = self._repository.revparse_single("HEAD" if ref is None else ref)
-            commit = named.peel(pygit2.Commit)
-            return CommitSha(str(commit.id)), commit.tree_id.raw
+            commit = self._repository.revparse_single(ref).peel(pygit2.Commit)
         except (KeyError, ValueError, pygit2.GitError) as error:
-            raise Refusal("checkout_partial" if ref is None else "ref_not_found") from error
+            raise Refusal("ref_not_found") from error
+        return CommitSha(str(commit.id)), commit.tree_id.raw
+
+    def _head(self) -> tuple[CommitSha, bytes] | None:
+        with _reading():
+            if self._repository.head_is_unborn:
+                return None
+            target = self._repository.head.target
+            found: object = self._repository.get(target)
+        if not isinstance(found, pygit2.Commit):
+            raise Refusal("checkout_partial")
+        return CommitSha(str(found.id)), found.tree_id.raw
+
+    def index_differences(self, tree: bytes) -> set[bytes]:
+        """The paths at which the index (as last read) and a commit's tree differ.
+
+        The whole tree is unfolded, so the caller must know that it is bounded.
+        """
+        with _reading():
+            found = self._repository.index.diff_to_tree(self._tree(tree))
+            return {
+                path
+                for delta in found.deltas
+                for path in (delta.old_file.raw_path, delta.new_file.raw_path)
+            }
+
+    def tree_entries(self, tree: bytes, paths: Iterable[bytes]) -> dict[bytes, tuple[int, bytes]]:
+        """Path to (mode, git id) for those of ``paths`` that a commit's tree has."""
+        entries: dict[bytes, tuple[int, bytes]] = {}
+        with _reading():
+            root = self._tree(tree)
+            for path in paths:
+                try:
+                    entry = root[os.fsdecode(path)]
+                except KeyError:
+                    continue
+                entries[path] = (int(entry.filemode), entry.id.raw)
+        return entries
+
+    def _tree(self, oid: bytes) -> pygit2.Tree:
+        tree = self._repository[pygit2.Oid(raw=oid)]
+        if not isinstance(tree, pygit2.Tree):
+            raise KeyError(oid)
+        return tree
 
     def index(self) -> Index:
         """The index, read afresh. Raises ``Refusal("stage_unsupported")`` (split, sparse)."""
@@ -119,20 +188,27 @@ class Checkout:
         racy_from = _modified(self.git_folder / "index")
         try:
             index = self._repository.index
-            index.read()
         except (pygit2.GitError, OSError) as error:
             raise Refusal("stage_unsupported") from error
         rows: dict[bytes, IndexRow] = {}
         unmerged: set[bytes] = set()
-        pointer = index._index
+        intended: set[bytes] = set()
+        pointer, text, memory = index._index, ffi.string, ffi.buffer
         for position in range(len(index)):
             entry = C.git_index_get_byindex(pointer, position)
-            path = ffi.string(entry.path)
-            if entry.flags & _STAGE_MASK:
-                unmerged.add(path)
+            row = IndexRow(*_ENTRY.unpack_from(memory(entry)))
+            if row.flags & _STAGE_MASK:
+                unmerged.add(text(entry.path))
             else:
-                rows[path] = _row(entry)
-        return Index(rows=rows, unmerged=frozenset(unmerged), racy_from=racy_from)
+                rows[path := text(entry.path)] = row
+                if row.extended_flags & _INTENT_TO_ADD:
+                    intended.add(path)
+        return Index(
+            rows=rows,
+            unmerged=frozenset(unmerged),
+            intended=frozenset(intended),
+            racy_from=racy_from,
+        )
 
 
 def open_checkout(directory: Path) -> Checkout:
@@ -195,21 +271,6 @@ def _modified(path: Path) -> int:
         raise Fault("checkout_unreadable") from error
 
 
-def _row(entry: "ffi.CData") -> IndexRow:
-    extended = entry.flags_extended
-    modified, changed = entry.mtime, entry.ctime
-    return IndexRow(
-        ffi.buffer(ffi.addressof(entry, "id"))[:],
-        entry.mode,
-        entry.file_size,
-        entry.ino,
-        modified.seconds * 1_000_000_000 + modified.nanoseconds,
-        changed.seconds * 1_000_000_000 + changed.nanoseconds,
-        bool(entry.flags & _ASSUME_UNCHANGED or extended & _SKIP_WORKTREE),
-        bool(extended & _INTENT_TO_ADD),
-    )
-
-
 def is_clean(row: IndexRow, found: os.stat_result, racy_from: int) -> bool:
     """Whether ``found`` is the stat that ``row`` was recorded with, so that nothing changed.
 
@@ -218,9 +279,9 @@ def is_clean(row: IndexRow, found: os.stat_result, racy_from: int) -> bool:
     """
     modified = found.st_mtime_ns
     return (
-        row.modified == modified
+        row.modified_seconds * 1_000_000_000 + row.modified_nanoseconds == modified
         and modified < racy_from
         and row.size == found.st_size & _LOW_32
-        and row.changed == found.st_ctime_ns
+        and row.changed_seconds * 1_000_000_000 + row.changed_nanoseconds == found.st_ctime_ns
         and row.inode == found.st_ino & _LOW_32
     )

@@ -16,7 +16,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import sha1, sha256
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -35,6 +35,7 @@ MARK_PLAIN: Final = 0
 MARK_PRIVATE_KEY: Final = 1
 MARK_CREDENTIAL: Final = 2
 MARK_LFS_POINTER: Final = 3
+_MARK_LISTED: Final = 4
 
 _RECORD: Final = Struct("<20s32sQB")
 _SEAL_BYTES: Final = 32
@@ -76,6 +77,15 @@ class ContentCache:
         """Remember ``known``, which was computed from the blob's own bytes."""
         self._new[oid] = known
 
+    def listed_files(self, tree: bytes) -> int | None:
+        """How many files a commit's tree was found to hold, when it was listed before."""
+        known = self.get(_listed(tree))
+        return None if known is None or known.mark != _MARK_LISTED else known.size
+
+    def add_listed(self, tree: bytes, files: int) -> None:
+        """Remember that ``tree`` was listed to its end and holds ``files`` files."""
+        self.add(_listed(tree), Known(bytes(_SEAL_BYTES), files, _MARK_LISTED))
+
     def save(self) -> None:
         """Write what was added. A cache that cannot be written is no failure."""
         if self._path is None or not self._new:
@@ -88,6 +98,11 @@ class ContentCache:
             _drop_oldest(self._path.parent)
         except OSError:
             return
+
+
+def _listed(tree: bytes) -> bytes:
+    # Not the id itself: an index may name a tree where a blob belongs.
+    return sha1(b"listed\0" + tree, usedforsecurity=False).digest()
 
 
 def _name_for(objects: Path) -> str:

@@ -98,6 +98,13 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], ExclusionReason], ...]] = (
     (re.compile(r".*\.(?:p12|pfx|jks|keystore|ppk|kdbx)\Z", re.S), "private_key"),
 )
 
+#: What a name of one of those forms starts or ends with: most names have neither.
+_FORM_STARTS: Final = (".env.", ".dev.vars.")
+_FORM_ENDS: Final = (
+    *(".json", "kubeconfig", "kubeconfig.yml", "kubeconfig.yaml", ".tfstate", ".backup"),
+    *(".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx"),
+)
+
 #: Templates without values, which a project ships so that others know what to set.
 _TEMPLATES: Final = frozenset(
     {
@@ -152,14 +159,15 @@ _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 def exclusion_of_path(path: str) -> ExclusionReason | None:
     """Why ``path`` is never in a stage, tracked or not; ``None`` when its name is no reason."""
     before = ""
-    for name in path.split("/"):
-        folded, reason = _judge(name)
-        if reason is None and before in _PAIR_HEADS:
-            reason = _PAIRS.get((before, folded))
+    *folders, last = path.split("/")
+    for name in folders:
+        folded, reason = _judge_folder(name)
+        reason = reason or _PAIRS.get((before, folded))
         if reason is not None:
             return reason
         before = folded
-    return None
+    folded, reason = _judge(last)
+    return reason or _PAIRS.get((before, folded))
 
 
 def exclusion_of_untracked(path: str) -> ExclusionReason | None:
@@ -187,7 +195,6 @@ def exclusion_of_content(path: str, head: bytes) -> ExclusionReason | None:
     return reason
 
 
-@lru_cache(maxsize=16_384)
 def needs_content(name: str) -> bool:
     """Whether the verdict on a file of this name depends on its name and content together."""
     folded = fold_name(name)
@@ -196,6 +203,8 @@ def needs_content(name: str) -> bool:
 
 def fold_name(name: str) -> str:
     """The form in which a name is compared with the table: every alias of it is one."""
+    if _PLAIN.fullmatch(name) is not None:
+        return name.lower()
     folded = name if name.isascii() else unicodedata.normalize("NFKC", name)
     folded = folded.casefold()
     if not folded.isascii():
@@ -213,10 +222,10 @@ def fold_path(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
-_PAIR_HEADS: Final = frozenset(head for head, _ in _PAIRS)
+#: A name in which folding changes nothing but the case of ASCII letters.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]")
 
 
-@lru_cache(maxsize=16_384)
 def _judge(name: str) -> tuple[str, ExclusionReason | None]:
     folded = fold_name(name)
     known = _NAMES.get(folded)
@@ -224,6 +233,8 @@ def _judge(name: str) -> tuple[str, ExclusionReason | None]:
         return folded, known
     if name in ("", ".", "..") or _is_unsafe(name):
         return folded, "name_unsafe"
+    if not (folded.startswith(_FORM_STARTS) or folded.endswith(_FORM_ENDS)):
+        return folded, None
     if folded in _TEMPLATES:
         return folded, None
     for form, reason in _FORMS:
@@ -232,7 +243,10 @@ def _judge(name: str) -> tuple[str, ExclusionReason | None]:
     return folded, None
 
 
-@lru_cache(maxsize=16_384)
+#: Folder names are few and come again for each file below them; file names do not.
+_judge_folder: Final = lru_cache(maxsize=4_096)(_judge)
+
+
 def _judge_untracked(name: str) -> ExclusionReason | None:
     folded = fold_name(name)
     if folded.endswith(_UNTRACKED_SUFFIXES):

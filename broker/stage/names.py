@@ -95,8 +95,7 @@ def collisions(paths: Collection[str]) -> frozenset[str]:
     show is not ours to guess. Only the outermost colliding folders are named.
     """
     folders = folders_of(paths)
-    folded = set(map(fold_path, paths))
-    folded_folders = set(map(fold_path, folders))
+    folded, folded_folders = _folded(paths), _folded(folders)
     if (
         len(folded) == len(paths)
         and len(folded_folders) == len(folders)
@@ -108,6 +107,14 @@ def collisions(paths: Collection[str]) -> frozenset[str]:
         spellings.setdefault(fold_path(path), set()).add(path)
     twins = {path for same in spellings.values() if len(same) > 1 for path in same}
     return frozenset(path for path in twins if not _is_below(path, twins))
+
+
+def _folded(paths: Collection[str]) -> set[str]:
+    # Plain names, the usual case, are folded all at once; no name contains a NUL.
+    together = "\0".join(paths)
+    if together.isascii():
+        return set(together.lower().split("\0")) if paths else set()
+    return set(map(fold_path, paths))
 
 
 def is_below_any(path: str, folders: Collection[str]) -> bool:

@@ -53,7 +53,7 @@ def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.st
                 if not stat.S_ISREG(before.st_mode):
                     raise Refusal("checkout_changed")
                 bounds.check_size(before.st_size)
-                data = _read_at_most(handle, before.st_size + 1)
+                data = _read(handle, before.st_size)
                 after = os.fstat(handle)
             finally:
                 os.close(handle)
@@ -68,12 +68,13 @@ def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.st
     raise Refusal("checkout_changed")
 
 
-def _read_at_most(handle: int, size: int) -> bytes:
-    data = os.read(handle, size)
-    if not data or len(data) == size:
+def _read(handle: int, size: int) -> bytes:
+    """All of a file of ``size`` bytes; one byte more when it has grown."""
+    data = os.read(handle, size + 1)
+    if len(data) >= size:
         return data
     parts = [data]
-    left = size - len(data)
+    left = size + 1 - len(data)
     while left and (data := os.read(handle, left)):
         parts.append(data)
         left -= len(data)

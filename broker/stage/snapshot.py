@@ -8,12 +8,13 @@ What is excluded from the stage is left out of the base tree as well (a secret, 
 submodule must not look like a deletion), except what a person took out of the checkout.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.stage.blobs import Blobs, Judged, reason_of
+from broker.stage.blobs import Blobs, Judged
 from broker.stage.bounds import PRODUCT_BOUNDS, StageBounds
 from broker.stage.checkout import (
     MODE_GITLINK,
@@ -21,11 +22,10 @@ from broker.stage.checkout import (
     Checkout,
     Index,
     IndexRow,
-    is_clean,
     open_checkout,
 )
 from broker.stage.commit_tree import list_commit_tree
-from broker.stage.content_cache import MARK_LFS_POINTER, ContentCache
+from broker.stage.content_cache import MARK_PLAIN, ContentCache
 from broker.stage.exclusions import needs_content
 from broker.stage.names import PathJudge, collisions, folders_of, is_below_any, printable
 from broker.stage.openat import read_file
@@ -133,16 +133,20 @@ class _Staging:
         commit = self._checkout.commit(None)
         index = self._checkout.index()
         rows = self._rows(index)
-        self._take_working_files(rows, index.racy_from)
+        prepared = self._prepared(rows)
+        self._take_working_files(index, rows, prepared)
         self._take_missing(rows)
         base: dict[RepoPath, Entry] = {}
         if commit is not None:
-            base = self._base_files(commit[1])
-            self._hide_collisions(base)
+            base = self._base_files(commit[1], index, rows, prepared)
+            if base.keys() != self._files.keys():
+                self._hide_collisions(base)
         self._hide_collisions(self._files)
         self._drop_hidden(self._files)
         self._drop_hidden(base)
         tree = StagedTree.build(self._store, self._files)
+        self._bounds.check_count(tree.files)
+        self._bounds.check_total(tree.bytes)
         return self._staged(tree, commit and commit[0], _variant(tree, self._files, base))
 
     def _rows(self, index: Index) -> dict[str, IndexRow]:
@@ -172,45 +176,57 @@ class _Staging:
         self._bounds.check_count(len(regular))
         return regular
 
-    def _take_working_files(self, rows: Mapping[str, IndexRow], racy_from: int) -> None:
+    def _prepared(self, rows: Mapping[str, IndexRow]) -> dict[RepoPath, Entry]:
+        """The index's own entry of each row whose content is known and harmless."""
+        prepared: dict[RepoPath, Entry] = {}
+        for path, row in rows.items():
+            oid = row.oid
+            known = self._blobs.known(oid)
+            if known is None or known.mark != MARK_PLAIN or known.size != row.size:
+                continue
+            if row.is_plain and not needs_content(path.rpartition("/")[2]):
+                blob = Blob(BlobId(oid), known.size, known.digest)
+                prepared[RepoPath(path)] = Entry(_mode(row.mode), blob)
+        return prepared
+
+    def _take_working_files(
+        self, index: Index, rows: Mapping[str, IndexRow], prepared: Mapping[RepoPath, Entry]
+    ) -> None:
         walk = Walk(
             self._checkout,
+            index=index,
             rows=rows,
+            prepared=prepared,
             folders=frozenset(folders_of(rows)),
             settled=self._hidden,
             bounds=self._bounds,
         )
-        from_tree = self._checkout.flag("core.fileMode", default=True)
         for found in walk.files():
             row = found.row
             if row is None:
-                self._bounds.check_count(len(self._files) + 1)
-                mode = _mode(found.stat.st_mode if from_tree else 0)
-                self._take_untracked(found, mode)
+                self._bounds.check_count(len(self._files) + len(walk.unchanged) + 1)
+                self._take_untracked(found)
             elif not row.from_index:
-                mode = _mode(found.stat.st_mode if from_tree else row.mode)
-                self._take_tracked(found, row, mode, clean=is_clean(row, found.stat, racy_from))
+                self._take_tracked(found, row)
+        self._files.update(walk.unchanged)
         for path, reason in walk.excluded.items():
             untracked_only = reason in ("ignored", "build_output", "dependencies")
             (self._absent if untracked_only else self._hidden).setdefault(path, reason)
 
-    def _take_untracked(self, found: Found, mode: int) -> None:
+    def _take_untracked(self, found: Found) -> None:
         data = self._read(found)
         if data is not None:
             self._untracked.add(RepoPath(found.path))
-            self._add_judged(found.path, mode, self._blobs.of_new(found.path, data))
+            self._add_judged(found.path, found.mode, self._blobs.of_new(found.path, data))
 
-    def _take_tracked(self, found: Found, row: IndexRow, mode: int, *, clean: bool) -> None:
+    def _take_tracked(self, found: Found, row: IndexRow) -> None:
         path = RepoPath(found.path)
-        if clean and not row.intent_to_add:
-            known = self._blobs.known(row.oid)
-            if known is not None and not needs_content(found.name):
-                if known.size != found.stat.st_size:
-                    self._converted.append(path)
-                blob = Blob(BlobId(row.oid), known.size, known.digest)
-                reason = reason_of(known)
-                self._add_judged(path, mode, Judged(blob, reason, known.mark == MARK_LFS_POINTER))
-                return
+        if found.clean and not row.intent_to_add and self._blobs.known(row.oid) is not None:
+            judged = self._blobs.of_git(path, row.oid)
+            if judged.blob is not None and judged.blob.size != found.stat.st_size:
+                self._converted.append(path)
+            self._add_judged(path, found.mode, judged)
+            return
         data = self._read(found)
         if data is None:
             return
@@ -218,13 +234,13 @@ class _Staging:
             judged = self._blobs.of_new(path, data)
         elif self._blobs.is_git(row.oid, data):
             judged = self._blobs.of_same(path, row.oid, data)
-        elif clean or self._is_converted(path, row, data):
+        elif found.clean or self._is_converted(path, row, data):
             # Git holds other bytes and yet calls the file unchanged: a conversion.
             self._converted.append(path)
             judged = self._blobs.of_git(path, row.oid)
         else:
             judged = self._blobs.of_new(path, data)
-        self._add_judged(path, mode, judged)
+        self._add_judged(path, found.mode, judged)
 
     def _read(self, found: Found) -> bytes | None:
         self._bounds.check_total(self._bytes + found.stat.st_size)
@@ -255,8 +271,39 @@ class _Staging:
             else:
                 self._absent[path] = "deleted_in_checkout"
 
-    def _base_files(self, root: bytes) -> dict[RepoPath, Entry]:
+    def _base_files(
+        self,
+        root: bytes,
+        index: Index,
+        rows: Mapping[str, IndexRow],
+        prepared: Mapping[RepoPath, Entry],
+    ) -> dict[RepoPath, Entry]:
+        if self._blobs.is_bounded(root):
+            return self._base_by_difference(root, index, rows, prepared)
         listed = list_commit_tree(self._store, root, self._bounds)
+        self._blobs.note_bounded(root, len(listed))
+        return self._base_of(listed)
+
+    def _base_by_difference(
+        self,
+        root: bytes,
+        index: Index,
+        rows: Mapping[str, IndexRow],
+        prepared: Mapping[RepoPath, Entry],
+    ) -> dict[RepoPath, Entry]:
+        """The same files, by what differs from the index, which is little or nothing."""
+        other = self._checkout.index_differences(root) | index.unmerged | index.intended
+        listed = self._checkout.tree_entries(root, other)
+        base = dict(prepared)
+        for raw in other:
+            base.pop(RepoPath(os.fsdecode(raw)), None)
+        for text, row in rows.items():
+            if text not in prepared and (raw := text.encode()) not in other:
+                listed[raw] = (row.mode, row.oid)
+        base.update(self._base_of(listed))
+        return base
+
+    def _base_of(self, listed: Mapping[bytes, tuple[int, bytes]]) -> dict[RepoPath, Entry]:
         base: dict[RepoPath, Entry] = {}
         for text, (git_mode, oid) in self._regular(listed).items():
             path, mode = RepoPath(text), _mode(git_mode)

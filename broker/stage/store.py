@@ -45,7 +45,9 @@ class Blob(msgspec.Struct, frozen=True, gc=False):
 
 def blob_digest(data: bytes) -> bytes:
     """Git's sha256 blob id of ``data``, 32 bytes."""
-    return sha256(b"blob %d\0%b" % (len(data), data)).digest()
+    digest = sha256(b"blob %d\0" % len(data))
+    digest.update(data)
+    return digest.digest()
 
 
 class BlobStore:

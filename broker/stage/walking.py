@@ -13,14 +13,20 @@ from typing import Final
 import msgspec
 
 from broker.stage.bounds import StageBounds
-from broker.stage.checkout import Checkout, IndexRow
+from broker.stage.checkout import Checkout, Index, IndexRow, is_clean
 from broker.stage.exclusions import exclusion_of_untracked
 from broker.stage.ignore_files import IgnoreFiles
 from broker.stage.ignoring import IgnoreRules
 from broker.stage.names import printable
 from broker.stage.openat import open_folder
+from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, Entry
 from protocol.codes import ExclusionReason
 from protocol.errors import Fault, Refusal
+from protocol.ids import RepoPath
+
+_TYPE_MASK: Final = 0o170000
+_REGULAR: Final = 0o100000
+_OWNER_EXECUTES: Final = 0o100
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -31,27 +37,39 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     name: str
     stat: os.stat_result
     row: IndexRow | None  #: ``None``: git does not track it
+    clean: bool  #: its stat is that of ``row``
+    mode: int  #: ``MODE_FILE`` or ``MODE_EXECUTABLE``
 
 
 class Walk:
-    """One descent. ``excluded`` grows while ``files`` is iterated."""
+    """One descent. ``excluded`` and ``unchanged`` grow while ``files`` is iterated.
+
+    ``prepared`` has the entry of each row whose content is known: such a file, when its
+    stat is that of the index, goes to ``unchanged`` and is not one of ``files``.
+    """
 
     def __init__(
         self,
         checkout: Checkout,
         *,
+        index: Index,
         rows: Mapping[str, IndexRow],
+        prepared: Mapping[RepoPath, Entry],
         folders: frozenset[str],
         settled: Mapping[str, ExclusionReason],
         bounds: StageBounds,
     ) -> None:
         self._root: Final = checkout.root
         self._rows: Final = rows
+        self._prepared: Final = prepared
+        self._racy_from: Final = index.racy_from
+        self._own_modes: Final = checkout.flag("core.fileMode", default=True)
         self._folders: Final = folders
         self._settled: Final = settled
         self._bounds: Final = bounds
         self._ignore_files: Final = IgnoreFiles(checkout)
         self.excluded: Final[dict[str, ExclusionReason]] = {}
+        self.unchanged: Final[dict[RepoPath, Entry]] = {}
 
     def files(self) -> Iterator[Found]:
         """Every regular file that git tracks, or neither tracks nor ignores.
@@ -104,8 +122,14 @@ class Walk:
                     return
                 continue
             seen = _stat(entry)
-            if stat.S_ISREG(seen.st_mode):
-                yield Found(path, folder.handle, name, seen, row)
+            if seen.st_mode & _TYPE_MASK == _REGULAR:
+                clean = is_clean(row, seen, self._racy_from)
+                mode = self._mode(seen.st_mode if self._own_modes else row.mode)
+                ready = self._prepared.get(RepoPath(path)) if clean else None
+                if ready is not None and ready.mode == mode:
+                    self.unchanged[RepoPath(path)] = ready
+                else:
+                    yield Found(path, folder.handle, name, seen, row, clean, mode)
             elif stat.S_ISDIR(seen.st_mode):
                 # The file was replaced by a folder: its row is a deletion, this is new.
                 self._enter(folder, name, path, pending, tracked=path in self._folders)
@@ -132,7 +156,9 @@ class Walk:
         if is_folder:
             self._enter(folder, entry.name, path, pending, tracked=False)
             return None
-        return Found(path, folder.handle, entry.name, _stat(entry), None)
+        seen = _stat(entry)
+        mode = self._mode(seen.st_mode if self._own_modes else 0)
+        return Found(path, folder.handle, entry.name, seen, None, False, mode)
 
     def _untracked_reason(
         self, folder: "_Folder", entry: "os.DirEntry[str]", path: str, *, is_folder: bool
@@ -167,6 +193,10 @@ class Walk:
                 return verdict
             at = at.parent
         return self._ignore_files.is_ignored(raw, is_folder=is_folder)
+
+    @staticmethod
+    def _mode(bits: int) -> int:
+        return MODE_EXECUTABLE if bits & _OWNER_EXECUTES else MODE_FILE
 
     def _enter(
         self, folder: "_Folder", name: str, path: str, pending: list["_Folder"], *, tracked: bool

@@ -1,6 +1,7 @@
 """A checkout that cannot be staged whole is refused, by a closed code and with the figure."""
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from broker.stage.bounds import StageBounds
 from broker.stage.openat import read_file
 from broker.stage.snapshot import stage_checkout
-from protocol.errors import Refusal
+from protocol.errors import Fault, Refusal
 from tests.stage.repositories import git, repository, write
 
 
@@ -80,6 +81,33 @@ def test_a_partial_clone_is_staged_only_where_nothing_is_missing(tmp_path: Path)
 def test_a_repository_of_another_object_format_is_refused(tmp_path: Path) -> None:
     checkout = repository(tmp_path / "c", {"a": b"a"}, options=("--object-format=sha256",))
     assert refusal(checkout).code == "stage_unsupported"
+
+
+def test_a_head_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    checkout = repository(tmp_path / "c", {"a": b"a"})
+    (checkout / ".git/HEAD").write_bytes(b"junk")
+    (tmp_path / "scratch").mkdir()
+    with pytest.raises(Fault) as caught:
+        stage_checkout(checkout, scratch=tmp_path / "scratch")
+    assert caught.value.code == "checkout_unreadable"
+
+
+def test_a_full_disk_while_staging_is_a_fault_and_leaves_nothing(tmp_path: Path) -> None:
+    checkout = repository(tmp_path / "c", {"a": b"a"})
+    write(checkout, {"large": os.urandom(1024 * 1024)})
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        with pytest.raises(Fault) as caught:
+            stage_checkout(checkout, scratch=small)
+        assert caught.value.code == "store_unwritable"
+        assert list(small.iterdir()) == []
+        assert os.statvfs(small).f_bfree == os.statvfs(small).f_blocks
+    finally:
+        subprocess.run(["umount", small], check=True)
 
 
 def test_a_split_index_is_refused(tmp_path: Path) -> None:

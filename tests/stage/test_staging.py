@@ -1,5 +1,6 @@
 """Staging a checkout: what is in the tree, what is not and why; stock git judges."""
 
+import dataclasses
 import os
 import socket
 import stat
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.stage.content_cache import ContentCache, Known
 from broker.stage.snapshot import StageBounds, Staged, stage_checkout
 from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE
-from protocol.errors import Refusal
+from protocol.errors import Fault, Refusal
 from tests.stage.repositories import git, judged_digest, repository, write
 
 FILES = {"README.md": b"one\n", "src/a.py": b"a = 1\n", "src/deep/b.py": b"b = 2\n", "empty": b""}
@@ -25,11 +27,19 @@ def stage(
     cache: Path | None = None,
     bounds: StageBounds | None = None,
 ) -> Staged:
+    """Staged without a cache, with a new one, and with what that one then knows."""
     scratch = checkout.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    return stage_checkout(
-        checkout, scratch=scratch, ref=ref, cache=cache, bounds=bounds or StageBounds()
-    )
+    bounds = bounds or StageBounds()
+    plain = stage_checkout(checkout, scratch=scratch, ref=ref, bounds=bounds)
+    folder = cache or checkout.parent / f"cache-of-{checkout.name}"
+    for _ in range(2):
+        again = stage_checkout(checkout, scratch=scratch, ref=ref, bounds=bounds, cache=folder)
+        for field in dataclasses.fields(Staged):
+            assert getattr(again, field.name) == getattr(plain, field.name), field.name
+        assert list(again.tree.paths) == list(plain.tree.paths)
+        again.tree.store.close()
+    return plain
 
 
 def contents(staged: Staged) -> dict[str, bytes]:
@@ -134,6 +144,21 @@ def test_what_one_repository_taught_the_cache_is_not_used_for_another(tmp_path: 
     assert one.tree == other.tree
     poisoned.chmod(0o666)
     assert stage(tmp_path / "one", cache=cache).tree == one.tree
+
+
+def test_a_wrong_digest_in_the_cache_is_a_fault_and_never_wrong_bytes(tmp_path: Path) -> None:
+    checkout = repository(tmp_path / "c", {"a": b"content"})
+    git(checkout, "status")
+    (tmp_path / "scratch").mkdir()
+    cache = ContentCache.load(tmp_path / "cache", checkout / ".git/objects")
+    oid = bytes.fromhex(git(checkout, "rev-parse", "HEAD:a").strip())
+    cache.add(oid, Known(b"\1" * 32, len(b"content"), 0))
+    cache.save()
+    staged = stage_checkout(checkout, scratch=tmp_path / "scratch", cache=tmp_path / "cache")
+    with pytest.raises(Fault):
+        staged.tree.read("a")
+    with pytest.raises(Fault):
+        staged.tree.materialize(tmp_path / "out")
 
 
 @settings(
