@@ -12,7 +12,7 @@ from typing import Final
 
 import platformdirs
 
-from protocol.errors import Refusal
+from protocol.errors import Fault, Refusal
 
 #: Root's own state; a home folder (0700) could not be passed by a dropped uid.
 ROOT_STATE: Final = Path("/var/lib/airlock")
@@ -43,8 +43,14 @@ def bundled(name: str) -> Path:
 
 
 def make_state(folder: Path) -> Path:
-    """``folder`` made if it was absent, passable but not listable for others."""
-    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-    if folder.stat().st_uid == os.geteuid():
-        folder.chmod(0o711)
+    """``folder`` made if it was absent, passable but not listable for others.
+
+    Raises ``Fault("store_unwritable")``.
+    """
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if folder.stat().st_uid == os.geteuid():
+            folder.chmod(0o711)
+    except OSError as error:
+        raise Fault("store_unwritable") from error
     return folder

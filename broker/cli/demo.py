@@ -3,7 +3,6 @@
 import argparse
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -34,32 +33,31 @@ def execute(arguments: argparse.Namespace) -> int:
     attempt_id = Id("at_" + secrets.token_hex(8))
     console = stderr_console()
     watcher = TerminalWatcher(console)
-    with tempfile.TemporaryDirectory(prefix="airlock-demo-") as folder:
-        checkout = make_checkout(Path(folder) / "tally")
-        console.print(f"airlock: made the demo checkout in {checkout}")
-        spec = AttemptSpec(
-            attempt_id=attempt_id,
-            repo=checkout,
-            ref=None,
-            instruction=TASK,
-            agent="fixture",
-            agent_arguments=(),
-            host_catalog=None,
-            inference=f"scripted:{bundled('demo').parent / _SCRIPT}",
-            engine=arguments.engine,
-            approve="never",
-            listed_recipes=frozenset(),
-            out=arguments.out.absolute()
-            if arguments.out is not None
-            else make_state(state / "attempts") / attempt_id,
-            state=state,
-            deadline_seconds=DEFAULT_DEADLINE_SECONDS,
-            allow_unpinned=False,
-        )
-        try:
-            result = run_to_end(Attempt(spec, approver=NobodyToAsk(), watcher=watcher))
-        finally:
-            watcher.close()
+    checkout = make_checkout(make_state(state / "demo" / attempt_id) / "tally")
+    console.print(f"airlock: made the demo checkout in {checkout}", soft_wrap=True)
+    spec = AttemptSpec(
+        attempt_id=attempt_id,
+        repo=checkout,
+        ref=None,
+        instruction=TASK,
+        agent="fixture",
+        agent_arguments=(),
+        host_catalog=None,
+        inference=f"scripted:{bundled('demo').parent / _SCRIPT}",
+        engine=arguments.engine,
+        approve="never",
+        listed_recipes=frozenset(),
+        out=arguments.out.absolute()
+        if arguments.out is not None
+        else make_state(state / "attempts") / attempt_id,
+        state=state,
+        deadline_seconds=DEFAULT_DEADLINE_SECONDS,
+        allow_unpinned=False,
+    )
+    try:
+        result = run_to_end(Attempt(spec, approver=NobodyToAsk(), watcher=watcher))
+    finally:
+        watcher.close()
     if arguments.json:
         print_json(result_document(result))
     else:

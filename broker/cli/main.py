@@ -6,6 +6,7 @@ not pay for engines and git.
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 
 from broker.cli import exits
@@ -29,7 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return exits.OK
     except KeyboardInterrupt:
-        return 130
+        return exits.UNSUCCESSFUL
+    except Exception as error:  # noqa: BLE001 - a bug of ours: said, located, exit 70
+        _report_bug(error)
+        return exits.BUG
 
 
 def _report(error: AirlockError) -> None:
@@ -40,6 +44,15 @@ def _report(error: AirlockError) -> None:
     hint = _HINTS.get(code)
     if hint is not None:
         sys.stderr.write(f"hint: {hint}\n")
+
+
+def _report_bug(error: Exception) -> None:
+    """Where it happened and what kind it was; its text could be somebody else's."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    sys.stderr.write(f"airlock: internal error, {type(error).__name__} [bug]\n")
+    for frame in traceback.extract_tb(error.__traceback__)[-12:]:
+        sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")
 
 
 _HINTS = {
