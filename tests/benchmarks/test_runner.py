@@ -30,3 +30,4 @@ def test_every_subject_is_measured_or_said_to_be_missing(tmp_path: Path) -> None
     for row in rows:
         measured = [subject for subject in row["subjects"] if not subject["missing"]]
         assert all(subject["samples"] > 0 and subject["median"] > 0 for subject in measured)
+        assert any(subject["ours"] for subject in measured), row["name"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import acp
 from acp.core import DEFAULT_STDIO_BUFFER_LIMIT_BYTES
+from texts import text_of
 
 
 class Files:
@@ -26,7 +27,7 @@ class Files:
 
 async def main() -> None:
     reader, writer = await acp.stdio_streams(limit=DEFAULT_STDIO_BUFFER_LIMIT_BYTES)
-    acp.connect_to_agent(Files("x" * int(sys.argv[1])), writer, reader)
+    acp.connect_to_agent(Files(text_of(int(sys.argv[1]))), writer, reader)
     await asyncio.Event().wait()
 
 

@@ -7,10 +7,11 @@ import logging
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from texts import text_of
 
 
 def main() -> None:
-    text = "x" * int(sys.argv[1])
+    text = text_of(int(sys.argv[1]))
     server = MCPServer("benchmark")
 
     # Without a structured result: the text would otherwise be sent twice.

@@ -18,7 +18,7 @@ async def main() -> None:
     size, window = int(sys.argv[1]), int(sys.argv[2])
     control = Control()
     answerer = Path(__file__).with_name("mcp_answerer.py")
-    server = StdioServerParameters(command=sys.executable, args=["-I", str(answerer), str(size)])
+    server = StdioServerParameters(command=sys.executable, args=[str(answerer), str(size)])
     async with Client(stdio_client(server)) as client:
 
         async def ask() -> int:

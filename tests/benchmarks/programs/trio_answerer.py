@@ -10,6 +10,7 @@ import sys
 
 import msgspec
 import trio
+from texts import text_of
 
 #: A pipe holds no more; a larger buffer would be mapped and unmapped for each read.
 READ_BYTES = 64 * 1024
@@ -49,7 +50,7 @@ class ToolResponse(msgspec.Struct, frozen=True, tag="tool.response", rename="cam
 
 
 async def main() -> None:
-    text = "x" * int(sys.argv[1])
+    text = text_of(int(sys.argv[1]))
     decode = msgspec.json.Decoder(ToolRequest | Event).decode
     encode = msgspec.json.Encoder().encode
     buffer = bytearray()
