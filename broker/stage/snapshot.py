@@ -184,6 +184,8 @@ class _Staging:
             known = self._blobs.known(oid)
             if known is None or known.mark != MARK_PLAIN or known.size != row.size:
                 continue
+            if known.size > self._bounds.file_bytes:
+                continue
             if row.is_plain and not needs_content(path.rpartition("/")[2]):
                 blob = Blob(BlobId(oid), known.size, known.digest)
                 prepared[RepoPath(path)] = Entry(_mode(row.mode), blob)

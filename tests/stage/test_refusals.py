@@ -147,6 +147,12 @@ def test_a_checkout_over_a_bound_is_refused_with_the_figure(
     write(checkout, files)
     found = refusal(checkout, bounds=bounds)
     assert (found.code, found.figure) == (code, figure)
+    git(checkout, "status")
+    cache = tmp_path / "cache"
+    stage_checkout(checkout, scratch=tmp_path / "scratch", cache=cache)
+    with pytest.raises(Refusal) as caught:
+        stage_checkout(checkout, scratch=tmp_path / "scratch", cache=cache, bounds=bounds)
+    assert (caught.value.code, caught.value.figure) == (code, figure)
     if tracked:
         found = refusal(checkout, bounds=bounds, ref="HEAD")
         assert (found.code, found.figure) == (code, figure)
