@@ -330,6 +330,16 @@ def test_a_patch_is_rejected_before_it_is_an_input(change: Any, reason: str) -> 
     assert refused.value.reason == reason
 
 
+def test_a_query_and_a_cursor_are_bounded() -> None:
+    of, registry, long = attempt.mint(), attempt.paths(), "x" * 4097
+    with pytest.raises(ConversionRejected) as refused:
+        search_input(of, registry, attempt.request(), query=long)
+    assert refused.value.reason == "payload_too_large"
+    with pytest.raises(ConversionRejected) as refused:
+        list_input(of, registry, attempt.request(), cursor=long)
+    assert refused.value.reason == "payload_too_large"
+
+
 def test_text_that_json_cannot_carry_is_rejected_as_a_payload() -> None:
     with pytest.raises(ConversionRejected) as refused:
         search_input(attempt.mint(), attempt.paths(), attempt.request(), query="\udc00")

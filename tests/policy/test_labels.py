@@ -185,6 +185,14 @@ def test_readers_of_several_are_at_most_the_readers_of_each(sets: list[Readers])
         assert result.admit(name) == (bool(sets) and all(one.admit(name) for one in sets))
 
 
+@pytest.mark.parametrize("digest", ["a:b", "sha256:a:b", "sha512:a", ":"])
+def test_a_digest_has_at_most_its_prefix(digest: str) -> None:
+    with pytest.raises(LabelError) as refused:
+        Ref("tool", "x", digest)
+
+    assert refused.value.code == "label_identity_ambiguous"
+
+
 def test_of_nothing_nobody_is_a_reader() -> None:
     assert intersect_readers(()) == NOBODY
     assert safe_list(()).readers == NOBODY
@@ -242,6 +250,23 @@ def test_nothing_unauthentic_is_converted(forged: Any) -> None:
     with pytest.raises(ConversionRejected) as rejected:
         Converter().integer(forged, policy=NUMBER)
     assert rejected.value.reason == "argument_not_authentic"
+
+
+@pytest.mark.parametrize("value", [42, True, None, ("one",), {"one": 1}, b"one"])
+def test_only_text_is_looked_up(value: Any) -> None:
+    with pytest.raises(ConversionRejected) as rejected:
+        Converter().registered_id(unsafe(value), policy=POLICY, registry=IDS)
+
+    assert rejected.value.reason == "selector_not_registered"
+
+
+def test_a_policy_is_of_the_kind_of_its_operation() -> None:
+    with pytest.raises(LabelError) as refused:
+        Converter().integer(unsafe(1), policy=POLICY)
+    assert refused.value.code == "conversion_malformed"
+    with pytest.raises(LabelError) as refused:
+        Converter().registered_id(unsafe("one"), policy=NUMBER, registry=IDS)
+    assert refused.value.code == "conversion_digest_mismatch"
 
 
 def test_a_conversion_and_its_registry_belong_together() -> None:

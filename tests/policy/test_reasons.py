@@ -185,6 +185,11 @@ def test_a_malformed_descriptor_is_in_no_table(wrong: ToolDescriptor) -> None:
         DescriptorTable((wrong,))
 
 
+def test_two_descriptors_of_one_name_are_in_no_table() -> None:
+    with pytest.raises(Exception, match=r"Two tool descriptors have one name\."):
+        DescriptorTable((tool("pure"), tool("pure", value="payload")))
+
+
 def test_code_execution_asks_whatever_the_configuration_says() -> None:
     made, facts = case("payload", unsafe(), effect="code_execution")
 
