@@ -1,7 +1,8 @@
 """Which program an agent reference names, and the root that it runs on. Starts nothing.
 
-A bundled name is a content-addressed adapter; a digest is an image; a folder is an
-unpacked root file system. Nothing is ever fetched, and a tag is never believed.
+A bundled name is a content-addressed adapter, and ``adapter:FOLDER`` makes one of a local
+folder; a digest is an image; a folder is an unpacked root file system. Nothing is ever
+fetched, and a tag is never believed.
 """
 
 import re
@@ -22,6 +23,9 @@ from protocol.ids import Digest
 PINNED: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._/:-]{0,254}@)?sha256:[0-9a-f]{64}\Z")
 _LOCAL_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")
 
+#: An adapter that its author has at hand: ``adapter:FOLDER``, copied before it is run.
+_ADAPTER: Final = "adapter"
+
 #: What a folder root starts when no argument names a program.
 _FOLDER_COMMAND: Final = ("/adapter/agent",)
 
@@ -30,7 +34,7 @@ _FOLDER_COMMAND: Final = ("/adapter/agent",)
 class Agent:
     """A program that speaks the protocol, where it runs, and how it is started."""
 
-    name: str  #: ``fixture``, ``image`` or ``folder``: never the user's text
+    name: str  #: a bundled name, ``adapter``, ``image`` or ``folder``: never the user's text
     root: Root
     argv: tuple[str, ...]
     digest: Digest  #: what the ledger names it by
@@ -49,10 +53,13 @@ def find_agent(
 
     Raises ``Refusal`` with ``agent_unknown``, ``image_unpinned`` or ``not_a_directory``.
     """
+    kind, _, place = reference.partition(":")
+    if kind == _ADAPTER and place and not PINNED.match(reference):
+        return _adapter(_ADAPTER, Path(place), arguments, engine=engine, state=state)
     if "/" in reference and not PINNED.match(reference) and Path(reference).is_dir():
         return _folder_agent(Path(reference), arguments)
     if _LOCAL_NAME.match(reference):
-        return _bundled_agent(reference, arguments, engine=engine, state=state)
+        return _adapter(reference, bundled(reference), arguments, engine=engine, state=state)
     if not PINNED.match(reference) and not allow_unpinned:
         raise Refusal("image_unpinned")
     return Agent(
@@ -63,10 +70,10 @@ def find_agent(
     )
 
 
-def _bundled_agent(
-    name: str, arguments: tuple[str, ...], *, engine: EngineChoice, state: Path
+def _adapter(
+    name: str, source: Path, arguments: tuple[str, ...], *, engine: EngineChoice, state: Path
 ) -> Agent:
-    bundle = build_bundle(name, source=bundled(name), state=state)
+    bundle = build_bundle(name, source=source, state=state)
     root: Root = HostRoot(bundle.folder, bundle.digest)
     image: LocalImage | None = None
     if engine not in ("auto", "bubblewrap"):

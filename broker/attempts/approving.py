@@ -85,10 +85,13 @@ class Approvals:
             return answer
         return self._denied(decision, answer)
 
-    def consumed(self, decision: Decision) -> None:
-        """Records that the grant for ``decision`` is used up, before its effect."""
+    def used(self, decision: Decision, reason: DecisionReason) -> None:
+        """Records what became of the grant for ``decision``: used up, or no grant for it."""
+        digest = decision.action_digest
         self._recorder.append(
-            ApprovalConsumed(action_digest=decision.action_digest, request=decision.request.ordinal)
+            ApprovalConsumed(action_digest=digest, request=decision.request.ordinal)
+            if reason == "allowed"
+            else ApprovalDenied(action_digest=digest, reason=reason)
         )
 
     def withdraw(self) -> None:
@@ -101,7 +104,9 @@ class Approvals:
         self._on_waiting(True)
         try:
             with trio.move_on_after(APPROVAL_MS / 1000):
-                return await self._approver.ask(shown)
+                return await self._approver.ask(shown) is True
+        except Exception:  # noqa: BLE001 - an approver that fails has not said yes
+            return False
         finally:
             self._on_waiting(False)
         return False

@@ -18,6 +18,7 @@ from broker.stage.reading import ReadFailure, list_files, read_bytes, read_text
 from broker.stage.searching import SearchFailure, search
 from broker.stage.tree import StagedTree
 from protocol.codes import DecisionReason, PatchCode, WireCode
+from protocol.errors import Fault
 from protocol.ids import Digest, RepoPath
 from protocol.messages import Truncation
 from protocol.tools import (
@@ -78,7 +79,10 @@ class ReadOutcome:
 
 
 def perform_read(given: ToolInput, tree: StagedTree, *, max_bytes: int) -> ReadOutcome:
-    """The read that was decided on. Never raises for what a file or a query is."""
+    """The read that was decided on. Never raises for what a file or a query is.
+
+    A file that the store cannot give (any more) fails this read only.
+    """
     try:
         match given:
             case ReadFileInput(encoding="utf8"):
@@ -95,6 +99,8 @@ def perform_read(given: ToolInput, tree: StagedTree, *, max_bytes: int) -> ReadO
         return ReadOutcome(status="failed", code=failure.code)
     except SearchFailure:
         return ReadOutcome(status="failed", code="invalid_input")
+    except Fault:
+        return ReadOutcome(status="failed", code="internal_error")
 
 
 def _read_text(given: ReadFileInput, tree: StagedTree, max_bytes: int) -> ReadOutcome:
@@ -221,3 +227,8 @@ def blob_digest(raw: bytes) -> Digest:
 def deny_reason(code: PatchCode) -> DecisionReason:
     """The decision's reason for a patch that was refused before it was decided on."""
     return _REASONS.get(code) or code  # type: ignore[return-value]
+
+
+def folder_of(prefix: str) -> str:
+    """The folder that holds every path beginning with ``prefix``: what a read of it may tell."""
+    return prefix.rpartition("/")[0]

@@ -24,7 +24,7 @@ from broker.policy.action import action_document
 from broker.policy.approvals import Grant
 from broker.policy.budget import AttemptBudget
 from broker.policy.conversions import ConversionRejected
-from broker.policy.decision import Decision, RequestRef, Subject
+from broker.policy.decision import Decision, RequestRef, Subject, is_authentic_decision
 from broker.policy.descriptors import ToolDescriptor
 from broker.policy.effect_inputs import inference_input, patch_input, recipe_input
 from broker.policy.evaluator import Facts, deny, evaluate
@@ -53,6 +53,7 @@ from protocol.tools import (
 )
 
 Evaluate = Callable[..., Decision]
+EVALUATE: Final[Evaluate] = evaluate
 
 #: Wire tool -> what the policy knows it as. A name that is not here is not offered.
 DESCRIPTORS: Final[Mapping[str, ToolDescriptor]] = {
@@ -95,7 +96,7 @@ class Gate:
         book: GateBook,
         clock: Callable[[], int],
         max_read_bytes: int,
-        evaluate: Evaluate = evaluate,
+        evaluate: Evaluate = EVALUATE,
     ) -> None:
         self._mint: Final = mint
         self._facts: Final = facts
@@ -139,9 +140,11 @@ class Gate:
         tree = self.tree
         ruling = self._decide(asked, tool, lambda: self._read_input(asked, given))
         decision = ruling.decision
-        if (reason := self._start(ruling, grant=None, source=tree.digest)) != "allowed":
-            self._book.read(asked, decision, self.tree.digest, reason=reason)
-            return replies.denied(asked.tool_request, decision, reason)
+        # Nothing can run between this decision and its effect; every other effect is asked
+        # about once more when it starts.
+        if decision.outcome != "allow":
+            self._book.read(asked, decision, self.tree.digest)
+            return replies.denied(asked.tool_request, decision)
         outcome = effects.perform_read(given, tree, max_bytes=self._max_read_bytes)
         self._book.read(asked, decision, self.tree.digest, outcome=outcome)
         return replies.read_answer(asked.tool_request, decision, outcome)
@@ -156,12 +159,12 @@ class Gate:
             case ListFilesInput():
                 return list_input(
                     mint, registry, ref,
-                    prefix=_folder_of(given.prefix), cursor=given.cursor, limit=given.limit,
+                    prefix=effects.folder_of(given.prefix), cursor=given.cursor, limit=given.limit,
                 )  # fmt: skip
             case SearchFilesInput():
                 return search_input(
                     mint, registry, ref,
-                    query=given.query, regex=given.regex, prefix=_folder_of(given.prefix),
+                    query=given.query, regex=given.regex, prefix=effects.folder_of(given.prefix),
                     limit=given.max_matches,
                 )  # fmt: skip
             case _:
@@ -184,24 +187,20 @@ class Gate:
             plan = await trio.to_thread.run_sync(effects.plan_patch, data, tree)
         except PatchRefusal as refusal:
             return self._deny(asked, effects.deny_reason(refusal.code), PATCH, refusal=refusal)
-        ruling = self._decide(asked, PATCH, lambda: self._patch_input(asked, plan, data, tree))
-        self._book.decision(asked, ruling.decision, self.tree.digest)
-        if (reason := self._start(ruling, grant=None, source=tree.digest)) != "allowed":
+        except Exception:  # noqa: BLE001 - it is not swallowed: it is a deny, and is recorded
+            return self._deny(asked, "evaluation_error", PATCH)
+        ruling = self._decide(
+            asked,
+            PATCH,
+            lambda: patch_input(
+                self._mint, self.registry, asked.ref,
+                source_digest=tree.digest, targets=effects.policy_targets(plan),
+                patch_digest=digest_bytes(data), patch_bytes=data,
+            ),
+        )  # fmt: skip
+        if (reason := await self._authorize(asked, ruling, tree.digest)) != "allowed":
             return replies.denied(asked.tool_request, ruling.decision, reason)
         return await self._apply(asked, ruling.decision, plan, tree)
-
-    def _patch_input(
-        self, asked: Asked, plan: PatchPlan, data: bytes, tree: StagedTree
-    ) -> PolicyInput:
-        return patch_input(
-            self._mint,
-            self.registry,
-            asked.ref,
-            source_digest=tree.digest,
-            targets=effects.policy_targets(plan),
-            patch_digest=digest_bytes(data),
-            patch_bytes=data,
-        )
 
     async def _apply(
         self, asked: Asked, decision: Decision, plan: PatchPlan, tree: StagedTree
@@ -210,10 +209,17 @@ class Gate:
         try:
             applied = await trio.to_thread.run_sync(effects.apply_patch, plan, tree)
         except PatchRefusal as refusal:
-            await self._book.end(
-                decision, tree.digest, tree.digest, status="refused", code=refusal.code
-            )
+            await self._book.no_change(decision, tree.digest, "refused", refusal.code)
             return replies.patch_refused(asked.tool_request, decision, refusal)
+        except Fault as fault:
+            await self._book.no_change(decision, tree.digest, "failed", fault.code)
+            return replies.effect_failed(asked.tool_request, decision)
+        except trio.Cancelled:
+            await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
+            raise
+        if self.tree is not tree:
+            await self._book.no_change(decision, tree.digest, "refused", "source_changed")
+            return replies.denied(asked.tool_request, decision, "source_changed")
         # No await from here to the assignment: nobody sees a tree without its registry.
         self.registry = self.registry.replace(
             applied.registry_changes, tree_digest=applied.tree.digest
@@ -244,22 +250,11 @@ class Gate:
                 source_digest=tree.digest, recipe_id=given.recipe_id,
             ),
         )  # fmt: skip
-        decision = ruling.decision
-        self._book.decision(asked, decision, self.tree.digest)
-        grant = await self._obtain(decision)
-        reason = (
-            grant
-            if isinstance(grant, str)
-            else self._start(ruling, grant=grant, source=tree.digest)
-        )
-        if reason != "allowed":
-            return replies.denied(asked.tool_request, decision, reason)
-        self._approvals.consumed(decision)
-        return await self._run(asked, decision, tree)
+        if (reason := await self._authorize(asked, ruling, tree.digest)) != "allowed":
+            return replies.denied(asked.tool_request, ruling.decision, reason)
+        return await self._run(asked, ruling.decision, tree)
 
     async def _obtain(self, decision: Decision) -> Grant | DecisionReason:
-        if decision.outcome != "require_approval":
-            return decision.reason
         if decision.tool != RECIPE.name:
             return await self._approvals.obtain(decision, None)
         key = decision.effect_key
@@ -276,29 +271,33 @@ class Gate:
         try:
             run = await self._runner.run(decision.target_ids[0], tree)
         except Fault as fault:
-            await self._book.end(
-                decision, tree.digest, tree.digest, status="failed", code=fault.code
-            )
+            await self._book.no_change(decision, tree.digest, "failed", fault.code)
             return replies.recipe_failed(asked.tool_request, decision)
         except trio.Cancelled:
-            with trio.CancelScope(shield=True):
-                await self._book.end(
-                    decision, tree.digest, tree.digest, status="cancelled", code="cancelled"
-                )
+            await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
             raise
-        await self._book.recipe(asked, run)
-        await self._book.end(
-            decision, tree.digest, tree.digest, status="done", result_digest=run.output_digest
-        )
+        with trio.CancelScope(shield=True):
+            await self._book.recipe(asked, run)
+            await self._book.end(
+                decision, tree.digest, tree.digest, status="done", result_digest=run.output_digest
+            )
         return replies.recipe_answer(asked.tool_request, decision, run)
 
     # Inference ----------------------------------------------------------------
 
-    async def infer(self, asked: Asked, *, side: InferenceSide, send: Send) -> None:
-        """Decides one prompt and, if granted, has it answered; ``send`` gets every frame."""
+    async def infer(self, asked: Asked, *, side: InferenceSide | None, send: Send) -> None:
+        """Decides one prompt and, if granted, has it answered; ``send`` gets every frame.
+
+        ``side`` None: this attempt has no model, and the prompt goes nowhere.
+        """
         request = asked.request
         assert isinstance(request, InferenceRequest)
         self._book.request(asked)
+        if side is None:
+            decision = self._refuse("destination_not_registered", asked, INFERENCE)
+            self._book.decision(asked, decision, self.tree.digest)
+            send(replies.inference_failed(request, "unsupported_api"))
+            return
         call = side.prepare(request, self._mint.attempt_id)
         if isinstance(call, RequestDenied):
             decision = self._refuse("argument_schema_invalid", asked, INFERENCE)
@@ -314,14 +313,9 @@ class Gate:
                 readers=self._mint.request_readers,
             ),
         )  # fmt: skip
-        decision = ruling.decision
-        self._book.decision(asked, decision, self.tree.digest)
-        grant = await self._obtain(decision)
-        reason = grant if isinstance(grant, str) else self._start(ruling, grant=grant, source=None)
-        if reason != "allowed":
-            send(replies.inference_denied(request, decision, reason))
+        if (reason := await self._authorize(asked, ruling, None)) != "allowed":
+            send(replies.inference_denied(request, ruling.decision, reason))
             return
-        self._approvals.consumed(decision)
         await self._book.inference_start(asked, call)
         await side.serve(call, lambda ending: self._book.inference_end(asked, ending), send)
 
@@ -340,9 +334,28 @@ class Gate:
                 self._budget.rejected()
                 return Ruling(self._refuse(error.reason, asked, tool), None)
             decision = self._evaluate(policy_input, facts=self._facts)
+            if not is_authentic_decision(decision) or decision.request is not asked.ref:
+                return Ruling(self._refuse("decision_not_authentic", asked, tool), None)
         except Exception:  # noqa: BLE001 - it is not swallowed: it is a deny, and is recorded
             return Ruling(self._refuse("evaluation_error", asked, tool), None)
         return Ruling(decision, policy_input)
+
+    async def _authorize(
+        self, asked: Asked, ruling: Ruling, source: Digest | None
+    ) -> DecisionReason:
+        """``allowed`` when the effect may start now; the decision and its grant are recorded."""
+        decision = ruling.decision
+        if decision.outcome != "require_approval":
+            reason = self._start(ruling, grant=None, source=source)
+            self._book.decision(asked, decision, self.tree.digest, reason)
+            return reason
+        self._book.decision(asked, decision, self.tree.digest)
+        grant = await self._obtain(decision)
+        if isinstance(grant, str):
+            return grant
+        reason = self._start(ruling, grant=grant, source=source)
+        self._approvals.used(decision, reason)
+        return reason
 
     def _refuse(
         self, reason: DecisionReason, asked: Asked, tool: ToolDescriptor | None
@@ -385,8 +398,3 @@ class Gate:
         if refusal is not None:
             return replies.patch_refused(asked.tool_request, decision, refusal)
         return replies.denied(asked.tool_request, decision, pointer=pointer)
-
-
-def _folder_of(prefix: str) -> str:
-    """The folder that holds every path beginning with ``prefix``: what a read of it may tell."""
-    return prefix.rpartition("/")[0]

@@ -6,6 +6,8 @@ Numbers, ids, digests and closed codes only. Counts what was decided, for whoeve
 from dataclasses import dataclass
 from typing import Final, final
 
+import trio
+
 from broker.attempts.effects import ReadOutcome
 from broker.attempts.inference import InferenceCall
 from broker.attempts.inference_side import InferenceEnding
@@ -71,15 +73,27 @@ class GateBook:
             )
         )
 
-    def decision(self, asked: Asked, decision: Decision, tree: Digest) -> None:
-        """A request was decided; ``tree`` is the attempt's tree at that moment."""
-        self._count(decision.outcome)
+    def decision(
+        self,
+        asked: Asked,
+        decision: Decision,
+        tree: Digest,
+        start: DecisionReason | None = None,
+    ) -> None:
+        """A request was decided; ``tree`` is the attempt's tree at that moment.
+
+        ``start`` is what was said when the effect was to start: anything but ``allowed``
+        makes it a deny, whatever the decision was.
+        """
+        refused = start if start not in (None, "allowed") else None
+        outcome: Verdict = "deny" if refused is not None else decision.outcome
+        self._count(outcome)
         self._recorder.append(
             records.Decision(
                 request=asked.ref.ordinal,
                 decision_id=Id(decision.decision_id),
-                outcome=decision.outcome,
-                reason=decision.reason,
+                outcome=outcome,
+                reason=refused or decision.reason,
                 action_digest=decision.action_digest,
                 effect_key=decision.effect_key,
                 tool=asked.tool,
@@ -166,6 +180,13 @@ class GateBook:
             )
         )
         await self._recorder.sync()
+
+    async def no_change(
+        self, decision: Decision, tree: Digest, status: EffectStatus, code: EffectCode
+    ) -> None:
+        """The end of an effect that left the tree as it was, also when all is cancelled."""
+        with trio.CancelScope(shield=True):
+            await self.end(decision, tree, tree, status=status, code=code)
 
     async def recipe(self, asked: Asked, run: RecipeRun) -> None:
         """What a recipe run gave; its outputs are kept as artifacts."""

@@ -39,7 +39,7 @@ def make_task_start(
         attempt_id=spec.attempt_id,
         task=Task(instruction=spec.instruction),
         repository=Repository(
-            name=spec.repo.name[:200] or "repository",
+            name=spec.repo.name.encode("utf-8", "replace").decode()[:200] or "repository",
             base_commit=staged.base_commit or NO_COMMIT,
             source_digest=staged.tree.digest,
         ),

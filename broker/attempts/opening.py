@@ -11,7 +11,7 @@ from broker.attempts.approving import Approvals
 from broker.attempts.asking import Approver
 from broker.attempts.effects import blob_digest
 from broker.attempts.eventlog import EventLog
-from broker.attempts.gate import Gate
+from broker.attempts.gate import EVALUATE, Evaluate, Gate
 from broker.attempts.gatebook import EVALUATOR_NUMBER, GateBook
 from broker.attempts.prepare import Prepared
 from broker.attempts.progress import Counters
@@ -59,8 +59,12 @@ def build_world(
     clock: Callable[[], int],
     runs: Path,
     on_waiting: Callable[[bool], None],
+    evaluate: Evaluate = EVALUATE,
 ) -> World:
-    """The gate of ``spec`` and what it stands on. ``runs`` is the folder of recipe copies."""
+    """The gate of ``spec`` and what it stands on. ``runs`` is the folder of recipe copies.
+
+    ``evaluate`` is a parameter so that a test can break it.
+    """
     tree, side = prepared.staged.tree, prepared.inference
     bundle = bundle_digest(spec)
     mint = AttemptMint(
@@ -105,6 +109,7 @@ def build_world(
         book=GateBook(recorder, counters),
         clock=clock,
         max_read_bytes=spec.limits.max_read_bytes,
+        evaluate=evaluate,
     )
     return World(
         gate=gate, approvals=approvals, runner=runner, recipes=recipes, bundle_digest=bundle

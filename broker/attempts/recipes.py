@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, final
 
+from broker.attempts.faults import fault_of
 from broker.engines.engine import Engine
 from broker.engines.spec import Root, SandboxLimits
 from broker.policy.action import RecipeAction
@@ -59,15 +60,20 @@ class RecipeRunner:
     async def run(self, registered_id: str, tree: StagedTree) -> RecipeRun:
         """One run on a fresh copy of ``tree``. Raises ``Fault`` when it could not be run."""
         place = self._recipe(registered_id)
-        result = await run_recipe(
-            place.recipe,
-            tree=tree,
-            engine=place.engine,
-            root=place.root,
-            limits=self._limits,
-            attempt_id=self._attempt_id,
-            folder=self._scratch / f"run-{next(self._numbers)}",
-        )
+        try:
+            result = await run_recipe(
+                place.recipe,
+                tree=tree,
+                engine=place.engine,
+                root=place.root,
+                limits=self._limits,
+                attempt_id=self._attempt_id,
+                folder=self._scratch / f"run-{next(self._numbers)}",
+            )
+        except BaseExceptionGroup as group:
+            if (fault := fault_of(group)) is None:
+                raise
+            raise fault from group
         self.finished.append(result)
         return result
 

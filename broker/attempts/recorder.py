@@ -41,9 +41,10 @@ class Recorder:
         self._dirty.set()
 
     async def sync(self) -> None:
-        """Everything appended survives a power loss."""
+        """Everything appended survives a power loss. Cannot be cancelled: it is one flush."""
         self.write()
-        await self._flush(self._written)
+        with trio.CancelScope(shield=True):
+            await self._flush(self._written)
 
     async def _flush(self, target: int) -> None:
         async with self._flushing:

@@ -42,6 +42,9 @@ _PATCH_WIRE: Final[dict[PatchCode, WireCode]] = {
     "effect_outside_targets": "patch_conflict",
     "stage_bound_exceeded": "patch_too_large",
 }
+#: What an answer holds of each output of a recipe; all of it is an artifact. Escaped, a
+#: byte becomes six at most, so that both fit one frame of the broker (8 MiB).
+RECIPE_TEXT_BYTES: Final = 512 * 1024
 #: Reasons that say no more than the code, so that nothing tells what a filter hid.
 _COARSE: Final[frozenset[DecisionReason]] = frozenset(
     {"selector_not_registered", "reader_mismatch"}
@@ -107,15 +110,27 @@ def patch_applied(request: ToolRequest, decision: Decision, applied: Applied) ->
 
 def recipe_answer(request: ToolRequest, decision: Decision, run: RecipeRun) -> ToolResponse:
     """The answer to a recipe that ran, whether it passed or not."""
+    stdout, stderr = run.stdout[:RECIPE_TEXT_BYTES], run.stderr[:RECIPE_TEXT_BYTES]
     result = RunRecipeResult(
         status=run.status,
         exit_code=run.exit_code,
         duration_ms=run.duration_ms,
-        stdout=run.stdout.decode("utf-8", "replace"),
-        stderr=run.stderr.decode("utf-8", "replace"),
+        stdout=stdout.decode("utf-8", "replace"),
+        stderr=stderr.decode("utf-8", "replace"),
         source_digest=run.source_digest,
     )
-    return _done(request, decision, "approved", result)
+    cut = tuple(
+        Truncation(field=name, total_bytes=len(whole))
+        for name, whole in (("stdout", run.stdout), ("stderr", run.stderr))
+        if len(whole) > RECIPE_TEXT_BYTES
+    )
+    return _done(request, decision, "approved", result, cut)
+
+
+def effect_failed(request: ToolRequest, decision: Decision) -> ToolResponse:
+    """The answer to an effect that was allowed and could not be done; nothing changed."""
+    details = {"decisionId": decision.decision_id}
+    return _failed(request, decision, "internal_error", details, outcome_word="allowed")
 
 
 def recipe_failed(request: ToolRequest, decision: Decision) -> ToolResponse:
