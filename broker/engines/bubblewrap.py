@@ -34,10 +34,9 @@ from broker.engines.layout import (
 from broker.engines.owners import NAME_PREFIX, Owner, owner_of_name
 from broker.engines.process import (
     Sandbox,
+    end_process,
     exit_of_code,
-    kill_pidfd,
     start_child,
-    wait_pidfd,
 )
 from broker.engines.programs import MINIMAL_ENV
 from broker.engines.seccomp import bpf_filter, parse_machine
@@ -130,14 +129,17 @@ class BubblewrapEngine:
     async def sweep(self) -> int:
         """Remove what dead daemons of this state folder left: how many things it was."""
         count = 0
+        dead = self._owner.dead_owners()
         for pid, argv in processes_with_argument(NAME_PREFIX.encode()).items():
             names = [part.decode(errors="replace") for part in argv]
             if any(self._is_stale(part) for part in names):
-                count += await _end_process(pid)
+                count += await end_process(pid)
         if self._home is not None:
             for name in stale_groups(self._home, NAME_PREFIX):
                 if self._is_stale(name):
                     count += await Cgroup(self._home, name).remove()
+        for owner_id in dead:
+            self._owner.forget(owner_id)
         return count
 
     async def prepare_work(self, folder: Path) -> None:
@@ -199,7 +201,7 @@ class BubblewrapEngine:
             os.close(status_read)
             os.close(block_write)
             raise
-        return Started(child, status_read, block_write, held.cgroup)
+        return Started(name, child, status=status_read, block=block_write, cgroup=held.cgroup)
 
     def _places(
         self, spec: SandboxSpec
@@ -330,16 +332,3 @@ async def _release(held: _Held) -> None:
     finally:
         if held.lease is not None:
             held.lease.close()
-
-
-async def _end_process(pid: int) -> bool:
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        kill_pidfd(pidfd)
-        await wait_pidfd(pidfd)
-    finally:
-        os.close(pidfd)
-    return True

@@ -14,7 +14,8 @@ from typing import Final, final
 import trio
 
 from broker.engines.cgroups import Cgroup
-from broker.engines.process import Child, kill_pidfd, wait_pidfd
+from broker.engines.hostfacts import processes_with_argument
+from broker.engines.process import Child, end_process, kill_pidfd, wait_pidfd
 from broker.engines.spec import SandboxLimits
 from protocol.errors import Fault
 
@@ -31,8 +32,9 @@ class Started:
     """A bubblewrap that we started: its own process and the first one inside."""
 
     def __init__(
-        self, child: Child, status: int, block: int, cgroup: Cgroup | None
+        self, name: str, child: Child, *, status: int, block: int, cgroup: Cgroup | None
     ) -> None:
+        self._name: Final = name
         self.child: Final = child
         self._status: Final = status
         self._block = block
@@ -70,6 +72,12 @@ class Started:
                 await self.child.wait()
         self.child.kill()
         await self.child.wait()
+        if self._inner_pidfd is None:
+            # Stopped while it was set up: the first process inside may not have asked for
+            # the parent-death signal yet. It still carries our name.
+            while left := processes_with_argument(self._name.encode()):
+                for pid in left:
+                    await end_process(pid)
 
     async def ran(self) -> bool:
         """Whether the program was started. Ask when bubblewrap has ended."""

@@ -55,7 +55,7 @@ class Owner:
     def dead_owners(self) -> tuple[str, ...]:
         """Every owner of this state folder that has ended and was not forgotten."""
         names = sorted(path.name for path in self._folder.iterdir())
-        return tuple(name for name in names if self.is_dead(name))
+        return tuple(name for name in names if name[0] != "." and self.is_dead(name))
 
     def forget(self, owner_id: str) -> None:
         """Drop a dead owner of whom nothing is left."""
@@ -67,10 +67,10 @@ def claim_owner(folder: Path) -> Owner:
     owner_id = secrets.token_hex(_OWNER_BYTES)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(
-            folder / owner_id, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        )
+        fresh = folder / f".{owner_id}"
+        descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fresh.rename(folder / owner_id)  # never there without its lock
     except OSError as error:
         raise Fault("store_unwritable") from error
     return Owner(folder, owner_id, descriptor)

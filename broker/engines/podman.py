@@ -42,6 +42,8 @@ from protocol.digest import DIGEST_PREFIX, digest_bytes
 from protocol.errors import Fault, Refusal
 
 _COMMAND_SECONDS: Final = 30.0
+#: What the client says when it could not start the container or lost it.
+_CLIENT_CODES: Final = frozenset({125, 126, 127})
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -80,6 +82,11 @@ class PodmanEngine:
     def command(self) -> tuple[str, ...]:
         """podman and its global options: what ``image.load_image`` takes."""
         return self._host.command
+
+    @property
+    def group_version(self) -> int:
+        """The version of this host's control groups."""
+        return self._host.cgroup_version
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -154,6 +161,7 @@ class PodmanEngine:
 
     async def sweep(self) -> int:
         """See ``Engine.sweep``. Whatever is in our store and no live daemon's goes."""
+        dead = self._owner.dead_owners()
         rows = await trio.to_thread.run_sync(list_containers, self.command, self.environment)
         stale = {
             name
@@ -167,6 +175,8 @@ class PodmanEngine:
             for name in stale_groups(self._memory_home, NAME_PREFIX):
                 if self._owner.is_dead(owner_of_name(name) or ""):
                     await Cgroup(self._memory_home, name).remove()
+        for owner_id in dead:
+            self._owner.forget(owner_id)
         return len(stale)
 
     async def prepare_work(self, folder: Path) -> None:
@@ -255,6 +265,8 @@ class PodmanSandbox(Sandbox):
         self._image_id: Final = image_id
         self._cgroup: Final = cgroup
         self._oom_event: Final = oom_event
+        # Whether memory needs no word of podman's: a group of ours tells, or there is none.
+        self._watched: Final = engine.group_version == 1
         self._killed = False
 
     async def facts(self) -> Facts:
@@ -303,6 +315,8 @@ class PodmanSandbox(Sandbox):
             return Exit("oom", None)
         if self._killed:
             return Exit("signal", 9)
+        if self._watched and returncode not in _CLIENT_CODES:
+            return exit_of_code(returncode)
         document = await self._engine.inspect(self.name, "{{json .State}}")
         if document is None:
             return exit_of_code(returncode) if returncode < 125 else Exit("never_ran", None)

@@ -4,6 +4,7 @@ Store, run folder and temporary folder are ours alone, so nothing of the user's 
 seen or touched. Makes folders and two small files; starts nothing.
 """
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -41,6 +42,7 @@ def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
     """Everything in place, or ``OSError``: the store below ``state``, what runs elsewhere."""
     base = state / "engines" / "podman"
     running = _runtime_base() / _runtime_name(state)
+    _forget_former_boot(running)
     folders = {name: base / name for name in ("store", "home", "files")}
     folders |= {name: running / name for name in ("run", "tmp", "xdg")}
     for folder in folders.values():
@@ -58,7 +60,7 @@ def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
         environment={
             **MINIMAL_ENV,
             "HOME": str(folders["home"]),
-            "XDG_RUNTIME_DIR": str(folders["xdg"]),
+            "XDG_RUNTIME_DIR": str(_session(folders["xdg"])),
         },
         temporary=folders["tmp"],
         seccomp=_write(folders["files"] / "seccomp.json", profile),
@@ -73,16 +75,11 @@ def prepare_podman_host(program: str, *, state: Path) -> PodmanHost:
 def _runtime_base() -> Path:
     """A short folder of this user's own: podman takes no run folder of over 50 letters.
 
-    Raises ``PermissionError`` when somebody else has made it.
+    The same at every start, also without a login session: the store remembers it. Raises
+    ``PermissionError`` when somebody else has made it.
     """
     uid = os.geteuid()
-    session = Path(f"/run/user/{uid}")
-    if uid == 0:
-        base = Path("/run/airlock")
-    elif session.is_dir() and session.stat().st_uid == uid:
-        base = session / "airlock"
-    else:
-        base = Path(tempfile.gettempdir()) / f"airlock-{uid}"
+    base = Path("/run/airlock") if uid == 0 else Path(f"/tmp/airlock-{uid}")
     base.mkdir(mode=0o700, exist_ok=True)
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o022:
@@ -91,9 +88,32 @@ def _runtime_base() -> Path:
 
 
 def _runtime_name(state: Path) -> str:
-    """One per state folder and boot: what runs must not be taken for running after one."""
-    boot = _BOOT_ID.read_text().strip()
-    return hashlib.sha256(f"{boot} {state.resolve()}".encode()).hexdigest()[:8]
+    return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:8]
+
+
+def _forget_former_boot(running: Path) -> None:
+    """Drop what says that containers run, if it is older than this boot: none does.
+
+    The folder appears with its mark and disappears at once: two daemons may start.
+    """
+    boot = _BOOT_ID.read_text()
+    mark = running / "boot"
+    if mark.exists() and mark.read_text() == boot:
+        return
+    with tempfile.TemporaryDirectory(dir=running.parent) as scratch:
+        if running.exists():
+            running.rename(Path(scratch) / "former")
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir(mode=0o700)
+        _write(fresh / "boot", boot.encode())
+        with contextlib.suppress(FileExistsError):
+            fresh.rename(running)
+
+
+def _session(own: Path) -> Path:
+    """The folder of the user's login session, where its systemd is asked; else ours."""
+    session = Path(f"/run/user/{os.geteuid()}")
+    return session if session.is_dir() else own
 
 
 def has_subordinate_ids() -> bool:

@@ -106,6 +106,20 @@ def kill_pidfd(pidfd: int) -> None:
         return
 
 
+async def end_process(pid: int) -> bool:
+    """Kill process ``pid`` and wait for its end. False: it was gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        kill_pidfd(pidfd)
+        await wait_pidfd(pidfd)
+    finally:
+        os.close(pidfd)
+    return True
+
+
 class Sandbox(ABC):
     """A running sandbox: three pipes, one end, and a way to be rid of it.
 
@@ -186,7 +200,8 @@ class Sandbox(ABC):
                 if self._exit is None:
                     judged = await self._judge(returncode)
                     self._exit = Exit("timeout", None) if self._timed_out else judged
-                return self._exit
+        assert self._exit is not None
+        return self._exit
 
 
 def exit_of_code(code: int) -> Exit:

@@ -79,7 +79,7 @@ async def open_engine(name: EngineName, *, state: Path) -> Engine:
             return BubblewrapEngine(
                 program=program,
                 version=await _version(program),
-                owner=claim_owner(state / "engines" / "owners"),
+                owner=claim_owner(state / "engines" / name / "owners"),
                 state=state,
             )
         case "podman":
@@ -92,7 +92,7 @@ async def open_engine(name: EngineName, *, state: Path) -> Engine:
             return PodmanEngine(
                 host,
                 version=await _version(program),
-                owner=claim_owner(state / "engines" / "owners"),
+                owner=claim_owner(state / "engines" / name / "owners"),
                 state=state,
             )
         case "docker" | "apple":

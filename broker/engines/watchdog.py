@@ -179,6 +179,9 @@ def main() -> int:
         else:
             guarded.discard(name)
     failed = 0
+    if guarded:
+        # All at once first: one after the other, many would take their time.
+        _run(command, env, "rm", "--force", "--time=0", "--ignore", *sorted(guarded))
     for name in sorted(guarded):
         try:
             remove_container(command, env, name)

@@ -23,7 +23,14 @@ from broker.engines.podman import PodmanEngine
 from broker.engines.process import Exit, Sandbox
 from broker.engines.programs import find_program
 from broker.engines.selection import open_engine
-from broker.engines.spec import HostRoot, ImageRoot, Root, SandboxLimits, SandboxSpec
+from broker.engines.spec import (
+    RECIPE_LIMITS,
+    HostRoot,
+    ImageRoot,
+    Root,
+    SandboxLimits,
+    SandboxSpec,
+)
 from broker.locations import bundled
 from protocol.ids import Id
 
@@ -69,6 +76,7 @@ class Bench:
     engine: Any
     root: Root
     made: list[Sandbox] = field(default_factory=list)
+    roomy: SandboxLimits = RECIPE_LIMITS
 
     def spec(self, *argv: str, **changes: Any) -> SandboxSpec:
         given: dict[str, Any] = {

@@ -90,7 +90,7 @@ async def test_nothing_is_left_after_a_kill_at_any_moment_of_a_start(
     bench: Any, state: Path, full: bool
 ) -> None:
     chance = random.Random(11)
-    for _ in range(30 if full else 4):
+    for _ in range(30 if full else 3):
         marker = f"marker-{secrets.token_hex(8)}"
         daemon = start(bench, state, marker)
         time.sleep(0.35 + chance.uniform(0.0, 0.5))

@@ -157,7 +157,7 @@ async def test_a_parent_that_ends_takes_its_children_along(bench: Any) -> None:
 async def test_destroy_at_any_moment_leaves_nothing(bench: Any, full: bool) -> None:
     """Also half-way through a start."""
     chance = random.Random(5)
-    rounds = {"bubblewrap": 20, "podman": 6}[bench.engine.name] * (10 if full else 1)
+    rounds = {"bubblewrap": 12, "podman": 4}[bench.engine.name] * (20 if full else 1)
     for _ in range(rounds):
         sandbox = None
         with trio.move_on_after(chance.uniform(0.0, 0.35)):
@@ -200,7 +200,9 @@ async def test_facts_are_the_hosts_own(bench: Any) -> None:
         assert facts.cpus == 1.0
 
 
-async def test_a_work_folder_is_handed_over_and_taken_back(bench: Any, state: Path) -> None:
+async def test_a_work_folder_is_handed_over_and_taken_back(
+    bench: Any, state: Path, full: bool
+) -> None:
     folder = state / f"work-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     (folder / "given").write_text("given")
@@ -211,7 +213,7 @@ async def test_a_work_folder_is_handed_over_and_taken_back(bench: Any, state: Pa
         "print(open('given').read())\n"
         "os.mkdir('locked'); open('locked/inside', 'w').write('x'); os.chmod('locked', 0)\n"
         "os.symlink('/etc/passwd', 'link')\n"
-        "for _ in range(1200): os.mkdir('deep'); os.chdir('deep')\n"
+        f"for _ in range({2000 if full else 200}): os.mkdir('deep'); os.chdir('deep')\n"
     )
     ran = await bench.run(bench.python(code, work=folder, role="recipe"))
     assert (ran.exit, ran.out) == (Exit("exit", 0), b"given\n"), ran.err
@@ -227,11 +229,15 @@ async def test_a_root_of_the_wrong_kind_is_refused(bubblewrap: Any) -> None:
         await bubblewrap.engine.spawn(spec)
 
 
-async def test_it_outlives_idle_worker_threads(bubblewrap: Any) -> None:
-    """The parent-death signal belongs to a thread; a worker's ends after ten idle seconds."""
+async def test_it_outlives_idle_worker_threads(
+    bubblewrap: Any, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent-death signal belongs to a thread, and an idle worker's ends after a while."""
+    if not full:
+        monkeypatch.setattr("trio._core._thread_cache.IDLE_TIMEOUT", 0.2)
     await trio.to_thread.run_sync(os.getpid)
     sandbox = await bubblewrap.spawn(bubblewrap.python("print(input(), flush=True)"))
-    await trio.sleep(12)
+    await trio.sleep(12 if full else 1.5)
     await sandbox.stdin.send_all(b"alive\n")
 
     assert await sandbox.stdout.receive_some(100) == b"alive\n"
