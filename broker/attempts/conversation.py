@@ -40,6 +40,10 @@ from protocol.messages import (
 #: How long an agent that broke the protocol may take to go by itself (protocol.md 3.9).
 VIOLATION_GRACE_MS: Final = 2_000
 
+#: Answers that may wait for an agent that does not read, in largest response frames: what
+#: the open requests of one that does read can add up to stays below.
+UNREAD_RESPONSES: Final = 2
+
 _OUTCOMES: Final[dict[CancelReason, Outcome]] = {
     "user": "cancelled",
     "deadline": "deadline",
@@ -89,6 +93,9 @@ class Conversation:
         self._effects: trio.Nursery | None = None
         self._scope: Final = trio.CancelScope()
         self._stopping = False
+        #: Answers that leave together when all that arrived is handled, and their size.
+        self._ready: Final[list[bytes]] = []
+        self._ready_bytes = 0
         self._frames_seen = False
         self._last_frame = 0.0
         self.ending: Final = Ending()
@@ -159,7 +166,7 @@ class Conversation:
 
         Whether this was the end: a completion, a violation, or the end of the stream.
         """
-        connection, ready = self._connection, []
+        connection, ready = self._connection, self._ready
         ended = False
         violation: RemoteProtocolError | None = None
         try:
@@ -169,14 +176,17 @@ class Conversation:
                     ended = True
                 else:
                     self._frames_seen = True
-                    ready.append(self._handle(item, connection.last_frame))
+                    if (answer := self._handle(item, connection.last_frame)) is not None:
+                        ready.append(answer)
+                        self._ready_bytes += len(answer)
                     ended = self.ending.claim is not None
         except RemoteProtocolError as error:
             violation = error
         self._recorder.write()
-        for frame in ready:
-            if frame is not None:
-                self._pipe.queue(frame)
+        if ready:
+            self._pipe.queue(ready[0] if len(ready) == 1 else b"".join(ready))
+            ready.clear()
+            self._ready_bytes = 0
         if violation is not None:
             self._break_off(violation)
         return ended or violation is not None
@@ -241,10 +251,11 @@ class Conversation:
                     self._turn = None
 
     def _refused(self) -> WireCode | None:
-        """Why no request is taken now. Answers that the agent does not read count as open."""
+        """Why no request is taken now. Answers that the agent does not read hold it up."""
         if self._stopping:
             return "cancelled"
-        if self._pipe.unsent >= self._limits.max_in_flight:
+        unread = self._pipe.unsent + self._ready_bytes
+        if unread > UNREAD_RESPONSES * self._limits.max_response_frame_bytes:
             return "too_many_in_flight"
         return None
 

@@ -4,6 +4,7 @@ Reading never waits on writing: frames wait in a queue that one writer empties, 
 no two tasks ever write and no frame is ever left half written.
 """
 
+import os
 from collections import deque
 from typing import Final, final
 
@@ -32,6 +33,9 @@ class Pipe:
         self._outgoing: Final[deque[bytes]] = deque()
         self._wake = trio.Event()
         self._closing = False
+        self._writing = False
+        self._plain: Final = stdin if isinstance(stdin, trio.lowlevel.FdStream) else None
+        self._unsent = 0
         #: Set when the agent did not take bytes for as long as ``write_all`` allows.
         self.stalled: Final = trio.Event()
         self.stderr_bytes = 0  #: everything written to standard error, kept or not
@@ -39,13 +43,32 @@ class Pipe:
 
     @property
     def unsent(self) -> int:
-        """Frames that wait to be written."""
-        return len(self._outgoing)
+        """Bytes that wait to be written: what the agent has not read, less the kernel's part."""
+        return self._unsent
 
     def queue(self, frame: bytes) -> None:
-        """Puts ``frame`` behind those that wait to be written. Never blocks."""
-        self._outgoing.append(frame)
-        self._wake.set()
+        """Writes ``frame``, or puts it behind those that wait to be written. Never blocks.
+
+        Where nothing waits, what the kernel's pipe has room for goes out at once: waking
+        the writer would cost more than the write.
+        """
+        if self._plain is not None and not self._outgoing and not self._writing:
+            frame = self._write_now(self._plain.fileno(), frame)
+        if frame:
+            self._outgoing.append(frame)
+            self._unsent += len(frame)
+            self._wake.set()
+
+    def _write_now(self, descriptor: int, frame: bytes) -> bytes:
+        """What is left of ``frame``. The descriptor does not block: trio made it so."""
+        if descriptor < 0:
+            return b""  # closed by us: the conversation is over
+        try:
+            return frame[os.write(descriptor, frame) :]
+        except BlockingIOError:
+            return frame
+        except OSError:
+            return b""  # the agent's end is gone; reading will notice
 
     async def read(self) -> bytes:
         """What arrived next; ``b""`` at the end of the agent's output."""
@@ -67,11 +90,13 @@ class Pipe:
                 self._wake = trio.Event()
                 await self._wake.wait()
                 continue
+            self._writing = True
             with trio.move_on_after(stall_seconds) as scope:
                 try:
                     await self._stdin.send_all(self._next_write())
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return
+            self._writing = False
             if scope.cancelled_caught:
                 self.stalled.set()
                 return
@@ -83,6 +108,7 @@ class Pipe:
         while self._outgoing and size < WRITE_BYTES:
             parts.append(self._outgoing.popleft())
             size += len(parts[-1])
+        self._unsent -= size
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def finish(self) -> None:
