@@ -106,8 +106,8 @@ def read_text(
     except UnicodeDecodeError:
         raise ReadFailure("not_text") from None
     total = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-    if start_line == 1 and max_lines is None and len(data) <= min(max_bytes, MAX_LINE_BYTES):
-        # The usual read: a whole small file, in which no line can be too long.
+    if start_line == 1 and max_lines is None and len(data) <= max_bytes and _fits(data):
+        # The usual read: a whole file in which no line is too long.
         text, lines, cut = whole, total, 0
     else:
         window, lines, cut = _lines(data, start_line, max_lines, max_bytes)
@@ -179,6 +179,11 @@ def _content(tree: StagedTree, path: str) -> tuple[bytes, Digest]:
     if entry is None:
         raise ReadFailure("not_found")
     return tree.store.load(entry.blob), Digest(DIGEST_PREFIX + entry.blob.digest.hex())
+
+
+def _fits(data: bytes) -> bool:
+    """Whether no line of ``data`` (a window's worth at most) has to be cut."""
+    return len(data) <= MAX_LINE_BYTES or max(map(len, data.split(b"\n"))) <= MAX_LINE_BYTES
 
 
 def _lines(
