@@ -50,6 +50,7 @@ DiagnosticCode = Literal[
     "guarantee_missing",
     "image_unpinned",
     "invalid_messages",
+    "request_cancelled",
     "sandbox_destroyed",
     "unsafe_testing",
 ]

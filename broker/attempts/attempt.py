@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
+import msgspec
 import trio
 
 from broker.attempts.asking import Approver
-from broker.attempts.conversation import VIOLATION_GRACE_MS, Conversation, Ending
+from broker.attempts.conversation import Conversation, Ending
 from broker.attempts.eventlog import EventLog
+from broker.attempts.faults import fault_of
 from broker.attempts.finishing import finish
 from broker.attempts.offers import make_task_start
 from broker.attempts.opening import World, build_world, record_start
@@ -45,6 +47,11 @@ AGENT_ENVIRONMENT: Final = (
     ("LANG", "C.UTF-8"),
     ("AGENT_PROTOCOL_VERSION", "1"),
 )
+#: How long the agent may still live when its grace is over (protocol.md 3.4).
+KILL_GRACE_MS: Final = 2_000
+#: How long the rest of its standard error is read once it has ended: a process that it
+#: left behind may hold the pipe.
+STDERR_SECONDS: Final = 0.5
 #: The engine's own dead-man switch fires this long after our deadline.
 DEADLINE_SLACK_SECONDS: Final = 60.0
 
@@ -116,7 +123,7 @@ class Attempt:
         )
         try:
             await record_start(spec, prepared, world, recorder=recorder, events=events)
-            ending, ended = await self._run_agent(prepared, world, recorder, events)
+            ending, ended = await self._supervise(prepared, world, recorder, events)
             with trio.CancelScope(shield=True):
                 self._enter("collecting", recorder)
                 result = await finish(
@@ -138,6 +145,24 @@ class Attempt:
         return await trio.to_thread.run_sync(opened)
 
     # The agent ----------------------------------------------------------------
+
+    async def _supervise(
+        self, prepared: Prepared, world: World, recorder: Recorder, events: EventLog
+    ) -> tuple[Ending, Exit | None]:
+        """Runs the agent. What fails around a started agent is how its attempt ended."""
+        try:
+            return await self._run_agent(prepared, world, recorder, events)
+        except (Fault, BaseExceptionGroup) as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            recorder.append(records.Diagnostic(code=fault.code))
+            conversation = self._conversation
+            if conversation is None:
+                raise fault from error
+            conversation.ending.outcome = "infrastructure"
+            self._counters.violations[:] = conversation.violations
+            return conversation.ending, None
 
     async def _run_agent(
         self, prepared: Prepared, world: World, recorder: Recorder, events: EventLog
@@ -170,6 +195,8 @@ class Attempt:
             self._enter("running", recorder)
             ended = await self._serve(conversation, pipe, connection, sandbox, recorder)
         self._counters.violations.extend(conversation.violations)
+        if (claim := conversation.ending.claim) is not None:
+            await recorder.keep("agent_result", msgspec.json.encode(claim))
         self._note_stderr(pipe, recorder)
         if pipe.stderr_kept:
             await recorder.keep("agent_stderr", bytes(pipe.stderr_kept))
@@ -215,10 +242,12 @@ class Attempt:
                 conversation.stop(self._cancel_reason)
             ending = await conversation.run()
             pipe.finish()
-            grace = (
-                VIOLATION_GRACE_MS if ending.outcome == "protocol_error" else limits.exit_grace_ms
-            )
+            # Who was told to stop has had its grace; who ended by itself has this one.
+            stopped = ending.claim is None and ending.outcome != "agent_exited"
+            grace = KILL_GRACE_MS if stopped else limits.exit_grace_ms
             ended = await _await_exit(conversation, pipe, connection, sandbox, grace / 1000)
+            with trio.move_on_after(STDERR_SECONDS if ended is not None else 0):
+                await pipe.drained.wait()
             streams.cancel_scope.cancel()
         return ended
 
@@ -284,7 +313,7 @@ async def _await_exit(
 
 async def _read_out(conversation: Conversation, pipe: Pipe, connection: BrokerConnection) -> None:
     """Reads what comes after the last frame; a frame there is a violation that is flagged."""
-    flagged = False
+    flagged = conversation.broken
     while True:
         if not flagged:
             try:

@@ -15,6 +15,7 @@ from broker.attempts.eventlog import EventLog
 from broker.attempts.gate import DESCRIPTORS, READS, Gate
 from broker.attempts.gatebook import Asked
 from broker.attempts.inference_side import InferenceSide
+from broker.attempts.notes import Notes
 from broker.attempts.pipe import Pipe
 from broker.attempts.recorder import Recorder
 from protocol import records
@@ -84,6 +85,7 @@ class Conversation:
         self._connection: Final = connection
         self._gate: Final = gate
         self._recorder: Final = recorder
+        self._notes: Final = Notes(recorder)
         self._events: Final = events
         self._inference: Final = inference
         self._limits: Final = limits
@@ -97,13 +99,15 @@ class Conversation:
         self._ready: Final[list[bytes]] = []
         self._ready_bytes = 0
         self._frames_seen = False
-        self._last_frame = 0.0
+        self._quiet_since = 0.0
+        #: Whether a line of the agent was a violation, after which no line is read.
+        self.broken = False
         self.ending: Final = Ending()
         self.violations: Final[list[ViolationCode]] = []
 
     async def run(self) -> Ending:
         """Serves until the agent completes, its stream ends, or the attempt was stopped."""
-        self._last_frame = trio.current_time()
+        self._quiet_since = trio.current_time()
         async with trio.open_nursery() as clocks:
             clocks.start_soon(self._watch_clocks)
             clocks.start_soon(self._watch_stall)
@@ -113,6 +117,7 @@ class Conversation:
                     await self._serve()
                     effects.cancel_scope.cancel()
             clocks.cancel_scope.cancel()
+        self._notes.flush()
         return self.ending
 
     def stop(
@@ -131,6 +136,7 @@ class Conversation:
         self._stopping = True
         self.ending.outcome = _OUTCOMES[reason]
         self._withdraw()
+        self._recorder.write()
         if self._effects is not None:
             self._effects.cancel_scope.cancel()
         if violation is None:
@@ -154,7 +160,6 @@ class Conversation:
         connection = self._connection
         while True:
             chunk = await self._pipe.read()
-            self._last_frame = trio.current_time()
             connection.receive_data(chunk)
             ended = self._take_all()
             self._on_progress()
@@ -176,6 +181,7 @@ class Conversation:
                     ended = True
                 else:
                     self._frames_seen = True
+                    self._quiet_since = trio.current_time()
                     if (answer := self._handle(item, connection.last_frame)) is not None:
                         ready.append(answer)
                         self._ready_bytes += len(answer)
@@ -206,14 +212,15 @@ class Conversation:
                 if self._effects is not None:
                     self._effects.cancel_scope.cancel()
             case Rejected():
-                self._note("invalid_message", frame)
+                self._notes.refused(item.code, frame)
                 return self._connection.reject(item)
             case Dropped():
-                self._note("event_rejected", frame)
+                self._notes.dropped(frame, trio.current_time())
         return None
 
     def _handle_tool(self, request: ToolRequest, frame: bytes) -> bytes | None:
         if (refused := self._refused()) is not None:
+            self._notes.refused(refused, frame)
             return self._connection.fail(request.request_id, wire_error(refused))
         asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
         if request.tool not in DESCRIPTORS:
@@ -260,19 +267,15 @@ class Conversation:
         return None
 
     def _handle_inference(self, request: InferenceRequest, frame: bytes) -> bytes | None:
-        refused = self._refused()
-        if refused is None and self._inference is None:
-            refused = "unsupported_api"
-        if refused is not None or self._inference is None:
-            return self._connection.fail(
-                request.request_id, wire_error(refused or "unsupported_api")
-            )
+        if (refused := self._refused()) is not None:
+            self._notes.refused(refused, frame)
+            return self._connection.fail(request.request_id, wire_error(refused))
         asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
         assert self._effects is not None
         self._effects.start_soon(self._infer, asked, self._inference)
         return None
 
-    async def _infer(self, asked: Asked, side: InferenceSide) -> None:
+    async def _infer(self, asked: Asked, side: InferenceSide | None) -> None:
         def send(frame: InferenceResponse) -> None:
             self._recorder.write()
             self._answer(frame)
@@ -281,7 +284,7 @@ class Conversation:
 
     def _handle_event(self, event: Event, frame: bytes) -> None:
         if not self._events.admits(trio.current_time()):
-            self._note("event_rejected", frame)
+            self._notes.dropped(frame, trio.current_time())
             return
         self._events.agent_event(event)
         self._recorder.append(
@@ -296,6 +299,7 @@ class Conversation:
         """Queues an effect's answer, unless the request was answered when the attempt stopped."""
         if not self._stopping and message.request_id in self._connection.open_requests:
             self._pipe.queue(self._connection.send(message))
+            self._quiet_since = trio.current_time()
 
     def _fail(self, request_id: str, code: WireCode) -> None:
         self._pipe.queue(self._connection.fail(request_id, wire_error(code)))
@@ -308,6 +312,7 @@ class Conversation:
 
     def _break_off(self, violation: RemoteProtocolError) -> None:
         """A violation that ends the attempt; after a completion it only flags it."""
+        self.broken = True
         self._violation(violation.code, violation)
         if violation.reason == "truncated":
             self.ending.outcome = self.ending.outcome or "agent_exited"
@@ -328,23 +333,13 @@ class Conversation:
         )
         self._recorder.write()
 
-    def _note(self, code: str, frame: bytes) -> None:
-        self._events.rejected += 1
-        self._recorder.append(
-            records.Diagnostic(
-                code="event_rejected" if code == "event_rejected" else "invalid_message",
-                bytes=len(frame),
-                digest=digest_bytes(frame),
-            )
-        )
-
     def flag(self, error: RemoteProtocolError) -> None:
         """What came after the agent's last frame; the outcome stays as it is."""
         self._violation(error.code, error)
 
     async def _watch_clocks(self) -> None:
         """Start and idle time-outs; the time of an open request is not idle."""
-        start = self._last_frame + self._limits.start_timeout_ms / 1000
+        start = self._quiet_since + self._limits.start_timeout_ms / 1000
         await trio.sleep_until(start)
         if not self._frames_seen:
             self._time_out("start_timeout")
@@ -352,10 +347,10 @@ class Conversation:
         idle = self._limits.idle_timeout_ms / 1000
         while True:
             is_open = bool(self._connection.open_requests)
-            await trio.sleep_until((trio.current_time() if is_open else self._last_frame) + idle)
+            await trio.sleep_until((trio.current_time() if is_open else self._quiet_since) + idle)
             if (
                 not self._connection.open_requests
-                and trio.current_time() - self._last_frame >= idle
+                and trio.current_time() - self._quiet_since >= idle
             ):
                 self._time_out("idle_timeout")
                 return

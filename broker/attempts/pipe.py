@@ -38,6 +38,8 @@ class Pipe:
         self._unsent = 0
         #: Set when the agent did not take bytes for as long as ``write_all`` allows.
         self.stalled: Final = trio.Event()
+        #: Set when standard error has ended.
+        self.drained: Final = trio.Event()
         self.stderr_bytes = 0  #: everything written to standard error, kept or not
         self.stderr_kept: Final = bytearray()
 
@@ -122,8 +124,9 @@ class Pipe:
             try:
                 chunk = await self._stderr.receive_some(RECEIVE_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return
+                chunk = b""
             if not chunk:
+                self.drained.set()
                 return
             self.stderr_kept.extend(chunk[: max(0, limit - self.stderr_bytes)])
             self.stderr_bytes += len(chunk)

@@ -1,0 +1,61 @@
+"""Ledger notes about messages that were not taken: few records, whatever an agent sends.
+
+A refused request is noted by itself, before its answer leaves. Dropped events are noted
+at once the first time and then added up, so that a flood cannot fill the ledger.
+"""
+
+from typing import Final, final
+
+from broker.attempts.recorder import Recorder
+from protocol import records
+from protocol.codes import ViolationCode, WireCode
+from protocol.digest import digest_bytes
+from protocol.record_codes import DiagnosticCode
+
+#: Dropped events are added up for this long.
+TALLY_SECONDS: Final = 1.0
+
+_COUNTED: Final = ("limit_exceeded", "too_many_in_flight")
+
+
+@final
+class Notes:
+    """The notes of one attempt."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder: Final = recorder
+        self._count = 0
+        self._bytes = 0
+        self._noted_at: float | None = None
+
+    def refused(self, code: WireCode, frame: bytes) -> None:
+        """A request that is answered with ``code`` and was not looked at further."""
+        if code == "cancelled":
+            self._append("request_cancelled", frame)
+        else:
+            self._append("limit_exceeded" if code in _COUNTED else "invalid_message", frame)
+
+    def dropped(self, frame: bytes, now: float) -> None:
+        """An event that nobody will see. ``now`` is in seconds."""
+        if self._noted_at is None:
+            self._noted_at = now
+            self._append("event_rejected", frame)
+            return
+        self._count += 1
+        self._bytes += len(frame)
+        if now - self._noted_at >= TALLY_SECONDS:
+            self._noted_at = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Notes what was added up."""
+        if self._count:
+            self._recorder.append(
+                records.Diagnostic(code="event_rejected", count=self._count, bytes=self._bytes)
+            )
+            self._count = self._bytes = 0
+
+    def _append(self, code: DiagnosticCode | ViolationCode, frame: bytes) -> None:
+        self._recorder.append(
+            records.Diagnostic(code=code, bytes=len(frame), digest=digest_bytes(frame))
+        )
