@@ -182,8 +182,14 @@ def _content(tree: StagedTree, path: str) -> tuple[bytes, Digest]:
 
 
 def _fits(data: bytes) -> bool:
-    """Whether no line of ``data`` (a window's worth at most) has to be cut."""
-    return len(data) <= MAX_LINE_BYTES or max(map(len, data.split(b"\n"))) <= MAX_LINE_BYTES
+    """Whether no line of ``data`` has to be cut: from line to line in the longest legal steps."""
+    at = 0
+    while len(data) - at > MAX_LINE_BYTES:
+        end = data.rfind(b"\n", at, at + MAX_LINE_BYTES + 1)
+        if end < 0:
+            return False
+        at = end + 1
+    return True
 
 
 def _lines(
