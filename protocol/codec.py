@@ -6,6 +6,7 @@ never passed on, because it quotes the peer; what comes out is a code, and a poi
 made of our own field names.
 """
 
+import contextlib
 import re
 from typing import Any, Final, TypeVar, get_args
 
@@ -14,7 +15,7 @@ import msgspec
 from protocol.bounds import is_trivial, misspelled, passed_bound
 from protocol.codes import ViolationCode, WireCode
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.events import KINDS, AgentReady, AgentState, EventData, is_vendor_kind
+from protocol.events import KINDS, AgentReady, AgentState, is_vendor_kind
 from protocol.ids import ID_PATTERN
 from protocol.limits import EventRate, Limits
 from protocol.messages import (
@@ -56,7 +57,7 @@ _GROWTH: Final = 5
 
 #: The end of msgspec's error texts. Before it, the text may quote the peer.
 _PLACE: Final = re.compile(
-    r" - at `(?:key in )?\$((?:\.[A-Za-z-]{1,32}|\[(?:[0-9]{1,4}|\.\.\.)\])*)`\Z"
+    r" - at (?:`key` in )?`\$((?:\.[A-Za-z-]{1,32}|\[(?:[0-9]{1,4}|\.\.\.)\])*)`\Z"
 )
 _STEP: Final = re.compile(r"\.([A-Za-z-]+)|\[([0-9]+|\.\.\.)\]")
 _REQUEST_ID: Final = re.compile(ID_PATTERN)
@@ -89,10 +90,9 @@ def decode_from_agent(line: bytes, *, limits: Limits) -> FromAgent | Rejected | 
     if large and value.get("type") != "inference.request":
         raise RemoteProtocolError("frame_too_large")
     struct = _struct_of(value, ours=_FROM_AGENT, theirs=_FROM_BROKER)
-    try:
-        message = msgspec.convert(value, struct)
-    except msgspec.ValidationError as error:
-        return _refusal_of(value, struct, pointer_of(str(error), value, struct))
+    message, fault = _convert(value, struct)
+    if message is None:
+        return _refusal_of(value, struct, pointer_of(fault, value, struct))
     pointer = misspelled(message)
     if pointer is None and not is_trivial(line):
         pointer = passed_bound(message)
@@ -119,10 +119,9 @@ def decode_from_broker(line: bytes) -> FromBroker:
     """
     value = decode_object(line)
     struct = _struct_of(value, ours=_FROM_BROKER, theirs=_FROM_AGENT)
-    try:
-        message = msgspec.convert(value, struct)
-    except msgspec.ValidationError:
-        raise RemoteProtocolError("invalid_message") from None
+    message, _ = _convert(value, struct)
+    if message is None:
+        raise RemoteProtocolError("invalid_message")
     if misspelled(message) or (not is_trivial(line) and passed_bound(message) is not None):
         raise RemoteProtocolError("invalid_message")
     if isinstance(message, TaskStart) and not _advertises_all(value["limits"]):
@@ -136,11 +135,12 @@ def encode_frame(message: FromAgent | FromBroker, *, max_bytes: int) -> bytes:
     Raises:
         LocalProtocolError: it cannot be one.
     """
-    try:
+    frame = b""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, RecursionError):
         frame = _encode_lines([message])
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        # The text would quote what could not be encoded.
-        raise LocalProtocolError("invalid_message") from None
+    if not frame:
+        # Raised out here, because what it was would quote what could not be encoded.
+        raise LocalProtocolError("invalid_message")
     if len(frame) > max_bytes:
         raise LocalProtocolError("frame_too_large")
     if frame.find(b"\n") != len(frame) - 1:
@@ -185,6 +185,17 @@ def _struct_of(
     return struct
 
 
+def _convert(value: Any, struct: type[M]) -> tuple[M | None, str]:
+    """``value`` as ``struct``, or None and what msgspec says about it.
+
+    Its exception ends here, so that it is not the context of one that goes on.
+    """
+    try:
+        return msgspec.convert(value, struct), ""
+    except msgspec.ValidationError as error:
+        return None, str(error)
+
+
 def _refusal_of(value: dict[str, Any], struct: type[FromAgent], pointer: str) -> Rejected | Dropped:
     """What becomes of a message of ``struct``'s type that does not have its form."""
     if struct is Event:
@@ -214,11 +225,10 @@ def _typed_event(event: Event, line: bytes, limits: Limits) -> Event | Dropped:
     struct = KINDS.get(event.kind)
     if struct is None:
         return event if is_vendor_kind(event.kind) else Dropped("event_rejected")
-    try:
-        data: EventData = msgspec.convert(event.data, struct)
-    except msgspec.ValidationError:
+    data, _ = _convert(event.data, struct)
+    if data is None:
         if struct is AgentReady and _names_another_version(event.data):
-            raise RemoteProtocolError("version_mismatch") from None
+            raise RemoteProtocolError("version_mismatch")
         return Dropped("event_rejected")
     if not is_trivial(line) and passed_bound(data) is not None:
         return Dropped("event_rejected")

@@ -1,4 +1,4 @@
-"""Bytes in, complete lines out, in bounded memory; a line is never looked into here.
+"""Bytes in, complete lines out, in bounded memory; only the start of a long line is looked at.
 
 The cost is linear: a chunk is split once, an unterminated line is only appended to and
 never searched again, and nothing before the last line feed is copied twice. At most one
@@ -11,11 +11,12 @@ from typing import Final
 
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 
-#: What a line that will be an ``inference.request`` may start with: not a proof of one,
-#: but a line that starts otherwise, or names another type first, cannot become one.
-_MAY_BE_INFERENCE: Final = re.compile(
-    rb'[ \t\r]*\{(?![ \t\r]*(?:"v"[ \t\r]*:[ \t\r]*1[ \t\r]*,[ \t\r]*)?'
-    rb'"type"[ \t\r]*:[ \t\r]*"(?!inference\.request"))'
+#: The start of a line that cannot become an ``inference.request``: no object, or another
+#: type spelled out. Everything else may still become one.
+_OTHER: Final = re.compile(
+    rb"[ \t\r]*(?:[^{ \t\r]|"
+    rb'\{[ \t\r]*(?:"v"[ \t\r]*:[ \t\r]*1[ \t\r]*,[ \t\r]*)?'
+    rb'"type"[ \t\r]*:[ \t\r]*"(?!inference\.request")[^"\\]*")'
 )
 _BLANK: Final = b" \t\r"
 
@@ -108,5 +109,5 @@ class LineBuffer:
             return True
         if size < self._common_limit or self._tail_may_grow:
             return False
-        self._tail_may_grow = _MAY_BE_INFERENCE.match(self._tail) is not None
+        self._tail_may_grow = _OTHER.match(self._tail) is None
         return not self._tail_may_grow

@@ -56,7 +56,10 @@ def decode_object(line: bytes) -> dict[str, Any]:
     try:
         value = _decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise RemoteProtocolError("malformed_frame", _reason(line)) from None
+        value = None
+    if value is None:
+        # Raised out here, so that what msgspec said is not its context.
+        raise RemoteProtocolError("malformed_frame", _reason(line))
     if depth > MAX_DEPTH and _is_too_deep(value):
         raise RemoteProtocolError("malformed_frame", "too_deep")
     if _BACKSLASH in line:

@@ -289,7 +289,7 @@ def parse_tool_input(form: type[T], raw: dict[str, Any]) -> T:
         if over is None:
             return value
         pointer = over
-    raise InputRejected(pointer) from None
+    raise InputRejected(pointer)
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
