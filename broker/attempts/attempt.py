@@ -5,11 +5,9 @@ it ended and the result folder is complete when ``run`` returns. The checkout is
 ever read.
 """
 
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -27,12 +25,12 @@ from broker.attempts.pipe import Pipe
 from broker.attempts.prepare import Prepared, prepare
 from broker.attempts.progress import Counters, Watcher
 from broker.attempts.recorder import Recorder
+from broker.attempts.scratch import scratch_folder
 from broker.attempts.spec import AttemptResult, AttemptSpec
 from broker.engines.process import Exit, Sandbox
 from broker.engines.spec import SandboxSpec
 from broker.evidence.ledger import Ledger
 from broker.evidence.store import ArtifactStore
-from broker.locations import make_state
 from protocol import records
 from protocol.connection import CLOSED, NEED_DATA, BrokerConnection
 from protocol.errors import Fault, Refusal, RemoteProtocolError
@@ -87,24 +85,20 @@ class Attempt:
         spec = self._spec
         self._phase("staging")
         made = _make_out(spec.out, spec.repo)
-        scratch = make_state(spec.state / "scratch") / spec.attempt_id
-        scratch.mkdir(mode=0o711)
         try:
-            with self._preparing:
-                prepared = await prepare(spec, scratch=_subfolder(scratch, "objects"))
-            if self._preparing.cancelled_caught:
-                raise Fault("cancelled_before_start")
-            try:
-                return await self._run_prepared(prepared, scratch)
-            finally:
-                prepared.staged.tree.store.close()
+            with scratch_folder(spec.state, spec.attempt_id) as scratch:
+                with self._preparing:
+                    prepared = await prepare(spec, scratch=_subfolder(scratch, "objects"))
+                if self._preparing.cancelled_caught:
+                    raise Fault("cancelled_before_start")
+                try:
+                    return await self._run_prepared(prepared, scratch)
+                finally:
+                    prepared.staged.tree.store.close()
         except BaseException:
             if made and not any(spec.out.iterdir()):
                 spec.out.rmdir()
             raise
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(partial(shutil.rmtree, scratch, ignore_errors=True))
 
     async def _run_prepared(self, prepared: Prepared, scratch: Path) -> AttemptResult:
         spec, tree = self._spec, prepared.staged.tree

@@ -5,13 +5,14 @@ touches must be what the patch says; other local changes stay as they are.
 """
 
 import argparse
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from broker.attempts.collect import AGENT_PATCH, DOCUMENT, RESULT_PATCH
+from broker.attempts.scratch import scratch_folder
 from broker.cli import exits
 from broker.cli.output import markup, print_json, stdout_console
 from broker.cli.reading import read_argument_file
@@ -57,8 +58,8 @@ def execute(arguments: argparse.Namespace) -> int:
     patch = _read_patch(out, document.agent_patch)
     repo = Path(document.repo) if arguments.repo is None else arguments.repo.absolute()
     state = make_state(state_folder())
-    with tempfile.TemporaryDirectory(prefix="apply-", dir=make_state(state / "scratch")) as scratch:
-        staged = stage_checkout(repo, scratch=Path(scratch), cache=make_state(state / "cache"))
+    with scratch_folder(state, f"apply-{secrets.token_hex(8)}") as scratch:
+        staged = stage_checkout(repo, scratch=scratch, cache=make_state(state / "cache"))
         try:
             candidate = _candidate(document, patch, staged)
             act = check_landing if arguments.dry_run else land

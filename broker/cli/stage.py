@@ -1,12 +1,12 @@
 """``airlock stage``: what would be staged of a checkout, and why the rest is not."""
 
 import argparse
-import tempfile
+import secrets
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
 from broker.attempts.effects import plan_patch
+from broker.attempts.scratch import scratch_folder
 from broker.cli import exits
 from broker.cli.output import figure, markup, print_json, stdout_console
 from broker.cli.reading import read_argument_file
@@ -26,10 +26,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Runs the command."""
     patch = None if arguments.patch is None else read_argument_file(arguments.patch, _PATCH_BYTES)
     state = make_state(state_folder())
-    with tempfile.TemporaryDirectory(prefix="stage-", dir=make_state(state / "scratch")) as scratch:
+    with scratch_folder(state, f"stage-{secrets.token_hex(8)}") as scratch:
         staged = stage_checkout(
             arguments.directory.absolute(),
-            scratch=Path(scratch),
+            scratch=scratch,
             ref=arguments.ref,
             cache=make_state(state / "cache"),
         )
