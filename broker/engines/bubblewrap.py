@@ -129,18 +129,28 @@ class BubblewrapEngine:
     async def sweep(self) -> int:
         """Remove what dead daemons of this state folder left: how many things it was."""
         count = 0
+        left: set[str | None] = set()
         dead = self._owner.dead_owners()
         for pid, argv in processes_with_argument(NAME_PREFIX.encode()).items():
             names = [part.decode(errors="replace") for part in argv]
-            if any(self._is_stale(part) for part in names):
+            if any(owner_of_name(part) in dead for part in names):
                 count += await end_process(pid)
-        if self._home is not None:
-            for name in stale_groups(self._home, NAME_PREFIX):
-                if self._is_stale(name):
-                    count += await Cgroup(self._home, name).remove()
-        for owner_id in dead:
+        for name in stale_groups(self._home, NAME_PREFIX) if self._home is not None else ():
+            if owner_of_name(name) in dead:
+                removed = await self._remove_group(name)
+                count += removed
+                left |= set() if removed else {owner_of_name(name)}
+        for owner_id in set(dead) - left:
             self._owner.forget(owner_id)
         return count
+
+    async def _remove_group(self, name: str) -> bool:
+        """Remove a group that nobody owns, and what still runs in it."""
+        assert self._home is not None
+        group = Cgroup(self._home, name)
+        for pid in group.pids():
+            await end_process(pid)
+        return await group.remove()
 
     async def prepare_work(self, folder: Path) -> None:
         """Hand ``folder`` over to the uid that its sandbox will have."""
@@ -162,10 +172,6 @@ class BubblewrapEngine:
         if spec.work not in self._work_leases:
             raise AssertionError("prepare_work was not called for the work folder")
         return True
-
-    def _is_stale(self, name: str) -> bool:
-        owner_id = owner_of_name(name)
-        return owner_id is not None and self._owner.is_dead(owner_id)
 
     def _start(self, name: str, spec: SandboxSpec, held: _Held, parent_ends: ExitStack) -> Started:
         """Start bubblewrap up to the point where it waits for our word."""

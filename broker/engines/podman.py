@@ -171,11 +171,13 @@ class PodmanEngine:
         }
         for name in sorted(stale):
             await self.remove(name)
-        if self._memory_home is not None:
-            for name in stale_groups(self._memory_home, NAME_PREFIX):
-                if self._owner.is_dead(owner_of_name(name) or ""):
-                    await Cgroup(self._memory_home, name).remove()
-        for owner_id in dead:
+        left: set[str | None] = set()
+        home = self._memory_home
+        for name in stale_groups(home, NAME_PREFIX) if home is not None else ():
+            assert home is not None
+            if owner_of_name(name) in dead and not await Cgroup(home, name).remove():
+                left.add(owner_of_name(name))
+        for owner_id in set(dead) - left:
             self._owner.forget(owner_id)
         return len(stale)
 

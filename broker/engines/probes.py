@@ -50,7 +50,9 @@ _BOUNDS: Final = ProbeBounds(
     file_bytes=PROBE_LIMITS.file_bytes,
     open_files=PROBE_LIMITS.open_files,
 )
-PROBE_COMMAND: Final = ("/usr/bin/python3", "-I", "-S", "-B", "/adapter/probe.py")
+_PYTHON: Final = ("/usr/bin/python3", "-I", "-S", "-B")
+_PROBE: Final = "/adapter/probe.py"
+_EXHAUST: Final = "/adapter/exhaust.py"
 #: What the probe is told to try to pass.
 _TARGETS: Final[dict[str, object]] = {
     "tooMany": PROBE_LIMITS.pids * 4,
@@ -86,9 +88,9 @@ async def run_self_test(engine: Engine, root: Root) -> SelfTest:
     given: dict[str, object]
     async with plant_canaries() as canaries:
         given = canaries | _TARGETS
-        isolation = await _run_section(engine, root, given | {"section": "isolation"})
-        limits = await _run_section(engine, root, given | {"section": "limits"})
-    memory = await _run_section(engine, root, given | {"section": "memory"})
+        isolation = await _run_section(engine, root, _PROBE, given)
+        limits = await _run_section(engine, root, _EXHAUST, given | {"section": "limits"})
+    memory = await _run_section(engine, root, _EXHAUST, given | {"section": "memory"})
     if "end" not in isolation.values or "end" not in limits.values:
         raise Fault("engine_failed")
     observed |= isolation.values | limits.values
@@ -131,12 +133,12 @@ async def run_self_test(engine: Engine, root: Root) -> SelfTest:
     return SelfTest(guarantees, results)
 
 
-def _spec(root: Root, *extra: str) -> SandboxSpec:
+def _spec(root: Root, *program: str) -> SandboxSpec:
     return SandboxSpec(
         role="probe",
         attempt_id=Id("self-test"),
         root=root,
-        argv=(*PROBE_COMMAND, *extra),
+        argv=(*_PYTHON, *program),
         env=(),
         limits=PROBE_LIMITS,
         deadline_seconds=_SECTION_SECONDS,
@@ -145,8 +147,8 @@ def _spec(root: Root, *extra: str) -> SandboxSpec:
     )
 
 
-async def _run_section(engine: Engine, root: Root, given: dict[str, object]) -> _Seen:
-    sandbox = await engine.spawn(_spec(root))
+async def _run_section(engine: Engine, root: Root, program: str, given: dict[str, object]) -> _Seen:
+    sandbox = await engine.spawn(_spec(root, program))
     try:
         facts: list[Facts] = []
         output = bytearray()
@@ -211,7 +213,7 @@ def _swap_by(facts: Facts) -> Mechanism:
 async def _count_left_over(engine: Engine, root: Root) -> int:
     """Processes that are left after ``destroy`` of a sandbox that resists."""
     marker = f"airlock-linger-{secrets.token_hex(8)}"
-    sandbox = await engine.spawn(_spec(root, marker))
+    sandbox = await engine.spawn(_spec(root, _EXHAUST, marker))
     try:
         assert sandbox.stdin is not None
         await sandbox.stdin.send_all(b'{"section": "linger"}\n')

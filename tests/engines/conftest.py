@@ -20,6 +20,7 @@ from broker.engines.bundle import Bundle, build_bundle
 from broker.engines.engine import Engine
 from broker.engines.image import LocalImage, build_image, load_image
 from broker.engines.podman import PodmanEngine
+from broker.engines.podman_host import prepare_podman_host
 from broker.engines.process import Exit, Sandbox
 from broker.engines.programs import find_program
 from broker.engines.selection import open_engine
@@ -134,6 +135,9 @@ def state() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder
     unmount_store(folder)
+    if (folder / "engines" / "podman").exists():
+        running = prepare_podman_host("/usr/bin/podman", state=folder).temporary.parent
+        shutil.rmtree(running, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -223,6 +227,7 @@ def user_state() -> Iterator[Path]:
         # The files of the store belong to subordinate ids; root may remove those.
         unmount_store(folder)
     shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(f"/tmp/airlock-{TEST_UID}", ignore_errors=True)
     if made:
         subprocess.run(["userdel", TEST_USER], check=False, capture_output=True)
 

@@ -33,7 +33,7 @@ async def test_the_root_holds_nothing_of_the_host_but_its_programs(bubblewrap: A
     assert set(seen["/etc"].split()) <= {
         *("alternatives", "group", "hosts", "ld.so.cache", "nsswitch.conf", "passwd"),
     }
-    assert seen["/adapter"] == "README.md probe.py"
+    assert seen["/adapter"] == "README.md exhaust.py probe.py"
     assert "/home" not in seen
     assert "/usr/local" not in seen
 
