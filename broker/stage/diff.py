@@ -143,7 +143,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _verify(plan: PatchPlan, before: StagedTree, after: StagedTree) -> None:
-    """The plan gives exactly ``after``; anything else is a bug and not a patch."""
+    """The plan gives exactly ``after``; anything else is a bug of ours and no patch."""
     entries: dict[RepoPath, Entry | None] = {}
     for path, result in results(plan, before, bounds=RESULT_BOUNDS).items():
         entries[path] = None
@@ -151,7 +151,8 @@ def _verify(plan: PatchPlan, before: StagedTree, after: StagedTree) -> None:
             held = after.get(path)
             content = result.content
             data = before.store.load(content) if isinstance(content, Blob) else content
-            assert held is not None, "the patch makes a file that is not there"
-            assert after.store.load(held.blob) == data, "the patch makes other content"
+            if held is None or after.store.load(held.blob) != data:
+                raise AssertionError("the patch makes other content")
             entries[path] = Entry(result.mode, held.blob)
-    assert before.replace(entries).digest == after.digest, "the patch makes another tree"
+    if before.replace(entries).digest != after.digest:
+        raise AssertionError("the patch makes another tree")

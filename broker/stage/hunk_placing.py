@@ -132,24 +132,23 @@ class _Lines:
             return None
         if line < self._line:
             self._line = self._offset = 0
-        at = self._guessed(line - self._line, near)
-        if at is None:
-            at = _skipped(self.data, self._offset, line - self._line)
-        if at is None:
+        start, lines = self._offset, line - self._line
+        if near and 0 < lines < _SMALL_BLOCK:
+            at = self.data.find(near, start, start + lines * _LINE_BYTES + len(near))
+            # A guess: right if what is near begins a line and just so many lie before it.
+            if (
+                at > start
+                and self.data[at - 1] == 0x0A
+                and self.data.count(b"\n", start, at) == lines
+            ):
+                self._line, self._offset = line, at
+                return at
+        found = _skipped(self.data, start, lines)
+        if found is None:
             self._beyond = line
         else:
-            self._line, self._offset = line, at
-        return at
-
-    def _guessed(self, lines: int, near: bytes) -> int | None:
-        """The offset ``lines`` further on if the first ``near`` stands just there."""
-        if not near or not _SMALL_BLOCK > lines > 0:
-            return None
-        start = self._offset
-        at = self.data.find(near, start, start + lines * _LINE_BYTES + len(near))
-        if at <= start or self.data[at - 1] != 0x0A:
-            return None
-        return at if self.data.count(b"\n", start, at) == lines else None
+            self._line, self._offset = line, found
+        return found
 
     def sample(self, line: int, *, like: bytes) -> bytes:
         """As many lines from ``line`` on as ``like`` has, for a refusal."""

@@ -13,7 +13,7 @@ line must end, counts must be right, and each name must be the same wherever it 
 from typing import Final
 
 from broker.stage.binary_patch import BinaryReader, Malformed
-from broker.stage.patch_hunks import HunkReader
+from broker.stage.patch_hunks import read_hunks
 from broker.stage.patch_plan import (
     AGENT_BOUNDS,
     BinaryChange,
@@ -31,7 +31,6 @@ __all__ = ["parse_patch"]
 _GIT: Final = b"diff --git "
 _OLD: Final = b"--- "
 _NEW: Final = b"+++ "
-_HUNK: Final = b"@@"
 _BINARY: Final = b"GIT binary patch"
 
 
@@ -97,7 +96,7 @@ class _Reader:
             if text.line.startswith(_OLD):
                 header.old_side = self._expect(_OLD)
                 header.new_side = self._expect(_NEW)
-                change = self._hunks()
+                change = read_hunks(self._text, file=self._file)
             elif text.line == _BINARY:
                 text.advance()
                 change = self._binary_change(header)
@@ -109,16 +108,9 @@ class _Reader:
         start = self._text.at
         old_side, new_side = self._expect(_OLD), self._expect(_NEW)
         try:
-            return plain_section(old_side, new_side, self._hunks())
+            return plain_section(old_side, new_side, read_hunks(self._text, file=self._file))
         except Malformation:
             raise self._malformed(start) from None
-
-    def _hunks(self) -> tuple[Hunk, ...]:
-        reader = HunkReader(self._text, file=self._file)
-        hunks = [reader.read()]
-        while self._text.line.startswith(_HUNK):
-            hunks.append(reader.read())
-        return tuple(hunks)
 
     def _binary_change(self, header: SectionHeader) -> BinaryChange:
         # Git refuses binary patches whose ids are abbreviated, and so would it ours.

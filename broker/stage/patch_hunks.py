@@ -1,4 +1,4 @@
-"""Text hunks: the ``@@`` line and its body become one ``Hunk``, or a refusal.
+"""Text hunks: the ``@@`` line and its body become a ``Hunk``, or a refusal.
 
 The counts of the ``@@`` line are law: a body that is longer or shorter than they say is
 malformed, never cut. Nothing here knows a file.
@@ -10,11 +10,11 @@ from typing import Final, Literal
 from broker.stage.patch_plan import Hunk, PatchRefusal
 from broker.stage.patch_text import PatchText
 
-__all__ = ["HunkReader"]
+__all__ = ["read_hunks"]
 
 _COUNT: Final = rb"(0|[1-9][0-9]{0,8})"
 _HEADER: Final = re.compile(
-    rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(?: .*)?" % (_COUNT, _COUNT, _COUNT, _COUNT), re.S
+    rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(?: [^\n]*)?\n" % (_COUNT, _COUNT, _COUNT, _COUNT)
 )
 
 #: Context, then removed, then added lines, each any number of them. An empty line is an
@@ -24,136 +24,127 @@ _BLOCK: Final = re.compile(rb"((?: [^\n]*+\n|\n)*+)((?:-[^\n]*+\n)*+)((?:\+[^\n]
 _NO_NEWLINE: Final = b"\\ No newline at end of file\n"
 
 
-class HunkReader:
-    """Reads the hunks of one file, which must come in order and apart from each other."""
+def read_hunks(text: PatchText, *, file: int) -> tuple[Hunk, ...]:
+    """The hunks from the current line on; the line after the last is current then.
 
-    def __init__(self, text: PatchText, *, file: int) -> None:
-        self._text = text
-        self._file = file
-        self._index = 0
-        self._old_end = 0
-        self._shift = 0
-
-    def read(self) -> Hunk:
-        """The hunk at the current line; the line after it is current then.
-
-        Raises ``PatchRefusal``: ``patch_malformed``, or ``patch_no_change`` when the
-        hunk has only context.
-        """
-        header = _HEADER.fullmatch(self._text.line)
+    They must come in order and apart from each other, and there is at least one. Raises
+    ``PatchRefusal``: ``patch_malformed``, or ``patch_no_change`` for a hunk that has
+    only context.
+    """
+    data, at = text.data, text.at
+    hunks: list[Hunk] = []
+    old_end = shift = 0
+    while not hunks or data.startswith(b"@@", at):
+        header = _HEADER.match(data, at)
         if header is None:
-            raise self._refusal("patch_malformed")
-        old_line, old_count = _range(header[1], header[2])
-        new_line, new_count = _range(header[3], header[4])
-        # A range without lines names the line before it, so 0 is right only there.
-        if old_line < 0 or new_line < 0 or old_line < self._old_end:
-            raise self._refusal("patch_malformed")
-        body = _Body()
-        start = self._text.after
-        end = body.read(self._text.data, start, old_count, new_count)
-        if end is None:
-            wrong = _first_wrong(self._text.data, start, old_count, new_count)
-            raise self._refusal("patch_malformed", at=wrong)
-        if not body.added and not body.removed:
-            raise self._refusal("patch_no_change")
-        hunk = Hunk(
-            line=old_line,
-            agreed=new_line == old_line + self._shift,
-            old=b"".join(body.old),
-            new=b"".join(body.new),
-            # Stock git holds hunks to both rules, and so does it place them: one that
-            # starts at line 1 begins the file, one without context below ends it.
-            at_start=old_line == 0,
-            at_end=not body.trailing or body.old_ended or body.new_ended,
-            added=body.added,
-            removed=body.removed,
-        )
-        self._text.move(end)
-        self._index += 1
-        self._old_end = old_line + old_count
-        self._shift += new_count - old_count
-        return hunk
-
-    def _refusal(
-        self, code: Literal["patch_malformed", "patch_no_change"], *, at: int | None = None
-    ) -> PatchRefusal:
-        line = self._text.number(at)
-        return PatchRefusal(code, file=self._file, hunk=self._index, line=line)
+            raise _refusal("patch_malformed", text, at, file=file, hunk=len(hunks))
+        old_line, old_count, new_line, new_count = _ranges(*header.groups())
+        if old_line < old_end or new_line < 0:
+            raise _refusal("patch_malformed", text, at, file=file, hunk=len(hunks))
+        body = _body(data, header.end(), old_count, new_count)
+        if body is None:
+            wrong = _first_wrong(data, header.end(), old_count, new_count)
+            raise _refusal("patch_malformed", text, wrong, file=file, hunk=len(hunks))
+        old, new, kept, open_end, end = body
+        if kept == old_count == new_count:
+            raise _refusal("patch_no_change", text, at, file=file, hunk=len(hunks))
+        # Stock git holds hunks to two rules, and so does it place them: one that starts
+        # at line 1 begins the file, and one without context below ends it.
+        hunk = Hunk(line=old_line, agreed=new_line == old_line + shift, old=old, new=new,
+                    at_start=old_line == 0, at_end=not open_end,
+                    added=new_count - kept, removed=old_count - kept)  # fmt: skip
+        hunks.append(hunk)
+        at, old_end = end, old_line + old_count
+        shift += new_count - old_count
+    text.move(at)
+    return tuple(hunks)
 
 
-class _Body:
-    """The two sides of one hunk, read run by run."""
+def _ranges(
+    old_start: bytes, old_lines: bytes | None, new_start: bytes, new_lines: bytes | None
+) -> tuple[int, int, int, int]:
+    """Both ranges as 0-based first line and number of lines; -1 for an impossible start.
 
-    __slots__ = ("added", "new", "new_ended", "old", "old_ended", "removed", "trailing")
+    A range without lines names the line before it, so 0 is right only there.
+    """
+    old_count = 1 if old_lines is None else int(old_lines)
+    new_count = 1 if new_lines is None else int(new_lines)
+    return int(old_start) - (old_count > 0), old_count, int(new_start) - (new_count > 0), new_count
 
-    def __init__(self) -> None:
-        self.old: list[bytes] = []
-        self.new: list[bytes] = []
-        self.old_ended = self.new_ended = False  #: without a line feed, as marked
-        self.added = self.removed = 0
-        self.trailing = False  #: the last line is context
 
-    def read(self, data: bytes, at: int, old_left: int, new_left: int) -> int | None:
-        """The offset after the body, ``None`` when it is not what the counts say."""
-        last = b""  # the run before, while the mark of an unterminated line may follow
-        block_at = _BLOCK.match
-        while old_left or new_left:
-            match = block_at(data, at)
-            assert match is not None
-            context, minus, plus = match.groups()
-            kept = context.count(b"\n") if context else 0
-            removed = minus.count(b"\n") if minus else 0
-            added = plus.count(b"\n") if plus else 0
-            if kept + removed > old_left or kept + added > new_left:
-                context, minus, plus = _fitted(context, minus, plus, old_left, new_left)
-                kept, removed = context.count(b"\n"), minus.count(b"\n")
-                added = plus.count(b"\n")
-                if not (kept or removed) or kept + added > new_left:
-                    return None
-            size = self._add(context, minus, plus)
-            if not size:
-                # Only the mark of an unterminated side may stand between lines, and
-                # such a side has no further line.
-                if not self._end_side(data, at, last):
-                    return None
-                if (self.old_ended and old_left) or (self.new_ended and new_left):
-                    return None
-                size = len(_NO_NEWLINE)
-            self.added += added
-            self.removed += removed
-            old_left -= kept + removed
-            new_left -= kept + added
-            last = plus or minus or context
-            at += size
-        self.trailing = last[:1] not in (b"+", b"-", b"")
-        if data.startswith(b"\\", at):
-            return at + len(_NO_NEWLINE) if self._end_side(data, at, last) else None
-        return at
+def _refusal(
+    code: Literal["patch_malformed", "patch_no_change"],
+    text: PatchText,
+    at: int,
+    *,
+    file: int,
+    hunk: int,
+) -> PatchRefusal:
+    return PatchRefusal(code, file=file, hunk=hunk, line=text.number(at))
 
-    def _add(self, context: bytes, minus: bytes, plus: bytes) -> int:
-        """Put runs of lines on their sides; a run loses all of its tags at once."""
+
+#: Both sides, lines of context, whether more of the file may follow, and the offset after.
+_Sides = tuple[bytes, bytes, int, bool, int]
+
+
+def _body(data: bytes, at: int, old_left: int, new_left: int) -> _Sides | None:
+    """A body of just so many lines; ``None`` when it is not what the counts say.
+
+    A run of lines loses all of its tags at once.
+    """
+    old: list[bytes] = []
+    new: list[bytes] = []
+    context_lines, marked = 0, False
+    last = b""  # the run before, while the mark of an unterminated line may follow
+    while old_left or new_left:
+        context, minus, plus = _BLOCK.match(data, at).groups()  # type: ignore[union-attr]
+        kept, removed, added = context.count(b"\n"), minus.count(b"\n"), plus.count(b"\n")
+        if kept + removed > old_left or kept + added > new_left:
+            context, minus, plus = _fitted(context, minus, plus, old_left, new_left)
+            kept, removed, added = (run.count(b"\n") for run in (context, minus, plus))
+            if not (kept or removed) or kept + added > new_left:
+                return None
         if context:
             # A line that has lost its blank begins with nothing to take off.
-            text = (b"\n" + context).replace(b"\n ", b"\n")[1:]
-            self.old.append(text)
-            self.new.append(text)
+            lines = (b"\n" + context).replace(b"\n ", b"\n")[1:]
+            old.append(lines)
+            new.append(lines)
+            context_lines += kept
         if minus:
-            self.old.append(minus[1:].replace(b"\n-", b"\n"))
+            old.append(minus[1:].replace(b"\n-", b"\n"))
         if plus:
-            self.new.append(plus[1:].replace(b"\n+", b"\n"))
-        return len(context) + len(minus) + len(plus)
+            new.append(plus[1:].replace(b"\n+", b"\n"))
+        old_left -= kept + removed
+        new_left -= kept + added
+        size = len(context) + len(minus) + len(plus)
+        if not size:
+            size = _mark(data, at, last, (old, old_left), (new, new_left))
+            if not size:
+                return None
+            marked = True
+        last = plus or minus or context
+        at += size
+    size = _mark(data, at, last, (old, 0), (new, 0))
+    open_end = not (marked or size) and last[:1] not in (b"+", b"-", b"")
+    return b"".join(old), b"".join(new), context_lines, open_end, at + size
 
-    def _end_side(self, data: bytes, at: int, last: bytes) -> bool:
-        """Whether the mark of a line without a line feed stands at ``at``, after ``last``."""
-        if not last or not data.startswith(_NO_NEWLINE, at):
-            return False
-        if not last.startswith(b"+"):
-            self.old[-1] = self.old[-1][:-1]
-            self.old_ended = True
-        if not last.startswith(b"-"):
-            self.new[-1] = self.new[-1][:-1]
-            self.new_ended = True
-        return True
+
+def _mark(
+    data: bytes, at: int, last: bytes, old: tuple[list[bytes], int], new: tuple[list[bytes], int]
+) -> int:
+    """Size of the mark of an unterminated line at ``at``, after the run ``last``, or 0.
+
+    It takes the line feed off the sides of that line, of which it must be the last: each
+    side comes with how many lines it still lacks.
+    """
+    if not data.startswith(_NO_NEWLINE, at) or not last:
+        return 0
+    ended = [side for side, tag in ((old, b"+"), (new, b"-")) if not last.startswith(tag)]
+    if any(left for _, left in ended):
+        return 0
+    for lines, _ in ended:
+        lines[-1] = lines[-1][:-1]
+    return len(_NO_NEWLINE)
 
 
 def _fitted(
@@ -200,9 +191,3 @@ def _first_wrong(data: bytes, at: int, old_left: int, new_left: int) -> int:
             return at
         at = end + 1
     return at
-
-
-def _range(start: bytes, count: bytes | None) -> tuple[int, int]:
-    """A range as 0-based first line and number of lines; -1 when the start is impossible."""
-    lines = 1 if count is None else int(count)
-    return (int(start) if lines == 0 else int(start) - 1), lines

@@ -15,8 +15,8 @@ __all__ = ["Malformation", "SectionHeader", "plain_section", "section_of"]
 Change = tuple[Hunk, ...] | BinaryChange | None
 
 _FIELD: Final = re.compile(
-    rb"(old mode|new mode|new file mode|deleted file mode|rename from|rename to|copy from"
-    rb"|copy to|similarity index|dissimilarity index|index) (.*)",
+    rb"(index|old mode|new mode|new file mode|deleted file mode|rename from|rename to"
+    rb"|copy from|copy to|similarity index|dissimilarity index) (.*)",
     re.S,
 )
 _MODE: Final = re.compile(rb"[0-7]{6}")
@@ -61,6 +61,11 @@ class SectionHeader:
         return self._fields.get(field)
 
     @property
+    def only_index(self) -> bool:
+        """Whether no field but ``index`` is there: the file keeps its name and mode."""
+        return not self._fields or self._fields.keys() == {b"index"}
+
+    @property
     def creates(self) -> bool:
         """Whether the section says that its file is new."""
         return b"new file mode" in self._fields
@@ -99,11 +104,16 @@ class SectionHeader:
 
 def section_of(header: SectionHeader, change: Change) -> FilePatch:
     """The section of ``header`` and ``change``; raises ``Malformation``."""
-    operation = _operation(header)
-    _check_percentages(header, operation)
-    old_mode, new_mode = _modes(header, operation)
+    operation: Operation = "modify"
+    if header.only_index:
+        index = header.index()
+        old_mode = new_mode = None if index is None else index[2]
+    else:
+        operation = _operation(header)
+        _check_percentages(header, operation)
+        old_mode, new_mode = _modes(header, operation)
     old, new = _names(header, operation)
-    plain = all(name.plain for name in (old, new) if name is not None)
+    plain = (old is None or old.plain) and (new is None or new.plain)
     if plain:
         _check_names(header, operation, old, new)
     _check_content(operation, change, changes_mode=old_mode != new_mode)

@@ -102,7 +102,8 @@ class _Application:
 
     def file(self, file: FilePatch, index: int) -> list[tuple[RepoPath, Result | None]]:
         """What one section makes of the paths that it names."""
-        old, new = (_parsed(path, file, index) for path in (file.old_path, file.new_path))
+        old = _parsed(file.old_path, file, index)
+        new = old if file.operation == "modify" else _parsed(file.new_path, file, index)
         entry = self._source(file, old, index)
         if new is not None and file.operation != "modify" and self._tree.get(new) is not None:
             raise PatchRefusal("patch_conflict", file=index)
