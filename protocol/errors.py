@@ -9,15 +9,8 @@ finite set: nothing that a peer wrote can appear in it.
 
 from typing import Final
 
-from protocol.codes import (
-    FAULT_TEXT,
-    REFUSAL_TEXT,
-    VIOLATION_TEXT,
-    FaultCode,
-    FrameReason,
-    RefusalCode,
-    ViolationCode,
-)
+from protocol.codes import VIOLATION_TEXT, FrameReason, ViolationCode
+from protocol.refusal_codes import FAULT_TEXT, REFUSAL_TEXT, FaultCode, RefusalCode
 
 
 class AirlockError(Exception):

@@ -6,7 +6,8 @@ begins, and the one that says how it ended before the answer leaves.
 
 from typing import Literal
 
-from protocol.codes import DecisionReason, WireCode
+from protocol.codes import WireCode
+from protocol.decision_codes import DecisionReason
 from protocol.record_fields import (
     Body,
     Conversions,

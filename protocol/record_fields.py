@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from protocol.codes import FaultCode, PatchCode, WireCode
+from protocol.codes import WireCode
+from protocol.decision_codes import PatchCode
 from protocol.ids import (
     COMMIT_PATTERN,
     DIGEST_PATTERN,
@@ -25,6 +26,7 @@ from protocol.ids import (
     RecipeId,
     ToolName,
 )
+from protocol.refusal_codes import FaultCode
 
 HASH_PATTERN: Final = r"^[0-9a-f]{64}" + END
 SIGNATURE_PATTERN: Final = r"^[0-9a-f]{128}" + END

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from protocol.codes import FaultCode, FrameReason, Outcome, ViolationCode
+from protocol.codes import FrameReason, Outcome, ViolationCode
 from protocol.record_codes import DiagnosticCode
 from protocol.record_effects import (
     ApprovalConsumed,
@@ -41,6 +41,7 @@ from protocol.record_fields import (
     RecordDigest,
     RecordId,
 )
+from protocol.refusal_codes import FaultCode
 
 __all__ = [
     "CLOSING",

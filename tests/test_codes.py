@@ -4,14 +4,17 @@ from typing import Any, get_args
 
 import pytest
 
-from protocol import codes
+from protocol import codes, decision_codes, engine_codes, record_codes, refusal_codes
 
 PAIRS = [
     (codes.ViolationCode, codes.VIOLATION_TEXT),
     (codes.WireCode, codes.WIRE_TEXT),
-    (codes.PatchCode, codes.PATCH_TEXT),
-    (codes.RefusalCode, codes.REFUSAL_TEXT),
-    (codes.FaultCode, codes.FAULT_TEXT),
+    (decision_codes.PatchCode, decision_codes.PATCH_TEXT),
+    (decision_codes.LabelCode, decision_codes.LABEL_TEXT),
+    (refusal_codes.RefusalCode, refusal_codes.REFUSAL_TEXT),
+    (refusal_codes.FaultCode, refusal_codes.FAULT_TEXT),
+    (engine_codes.EngineReason, engine_codes.ENGINE_TEXT),
+    (record_codes.LedgerProblemCode, record_codes.LEDGER_PROBLEM_TEXT),
 ]
 
 

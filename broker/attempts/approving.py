@@ -15,7 +15,7 @@ from broker.attempts.recorder import Recorder
 from broker.policy.action import ActionDocument
 from broker.policy.approvals import ApprovalBook, Grant
 from broker.policy.decision import Decision
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import parse_id
 from protocol.records import (
     ApprovalConsumed,

@@ -17,7 +17,8 @@ from broker.stage.patching import apply_plan
 from broker.stage.reading import ReadFailure, list_files, read_bytes, read_text
 from broker.stage.searching import SearchFailure, search
 from broker.stage.tree import StagedTree
-from protocol.codes import DecisionReason, PatchCode, WireCode
+from protocol.codes import WireCode
+from protocol.decision_codes import DecisionReason, PatchCode
 from protocol.errors import Fault
 from protocol.ids import Digest, RepoPath
 from protocol.messages import Truncation

@@ -36,7 +36,7 @@ from broker.policy.registry import RecipeRegistry
 from broker.policy.tool_table import INFERENCE, LIST, PATCH, READ, RECIPE, SEARCH
 from broker.stage.patch_plan import PatchPlan, PatchRefusal
 from broker.stage.tree import StagedTree
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.digest import digest_bytes
 from protocol.errors import Fault
 from protocol.ids import Digest, Id

@@ -16,7 +16,7 @@ from broker.attempts.recorder import Recorder
 from broker.policy.decision import Decision, RequestRef, Verdict
 from broker.recipes.run import RecipeRun
 from protocol import records
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import Digest, Id, ModelAlias, ToolName
 from protocol.messages import InferenceRequest, ToolRequest, Usage
 from protocol.record_fields import EffectCode, EffectStatus

@@ -11,7 +11,8 @@ from broker.policy.answers import wire_code
 from broker.policy.decision import Decision
 from broker.recipes.run import RecipeRun
 from broker.stage.patch_plan import PatchRefusal
-from protocol.codes import DecisionReason, PatchCode, WireCode
+from protocol.codes import WireCode
+from protocol.decision_codes import DecisionReason, PatchCode
 from protocol.messages import (
     InferenceRequest,
     InferenceResponse,

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from protocol.codes import RefusalCode
 from protocol.errors import AirlockError, Fault, Refusal
+from protocol.refusal_codes import RefusalCode
 
 OK: Final = 0
 UNSUCCESSFUL: Final = 1

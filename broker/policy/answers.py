@@ -7,7 +7,8 @@ tell what a filter hid: a file that is filtered and one that does not exist are 
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.codes import DecisionReason, WireCode
+from protocol.codes import WireCode
+from protocol.decision_codes import DecisionReason
 
 #: Reasons that mean something else to the user of another tool; by descriptor name.
 _BY_TOOL: Final[Mapping[str, Mapping[DecisionReason, WireCode]]] = {

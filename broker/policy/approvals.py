@@ -16,7 +16,7 @@ import msgspec
 
 from broker.policy.canonical import canonical_value
 from broker.policy.decision import Decision, is_authentic_decision
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import Digest, Id
 
 _GRANT_SEAL: Final = object()

@@ -5,7 +5,7 @@ The counts only grow. Nothing is decided on content here.
 
 from typing import Final, final
 
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 
 #: Requests of one attempt (protocol.md 3.7, ``maxRequests``).
 MAX_CALLS: Final = 10_000

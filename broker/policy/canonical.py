@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from protocol.codes import LABEL_TEXT, LabelCode
+from protocol.decision_codes import LABEL_TEXT, LabelCode
 from protocol.errors import AirlockError
 
 Value: TypeAlias = "str | bytes | int | bool | tuple[Value, ...] | Mapping[str, Value] | None"

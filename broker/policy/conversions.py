@@ -33,7 +33,7 @@ from broker.policy.labels import (
     merge_provenance,
 )
 from broker.policy.readers import intersect_readers
-from protocol.codes import LABEL_TEXT, DecisionReason
+from protocol.decision_codes import LABEL_TEXT, DecisionReason
 from protocol.errors import AirlockError
 
 #: A list of more targets than a patch may touch is not a list that we make.

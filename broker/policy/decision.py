@@ -11,7 +11,7 @@ import msgspec
 
 from broker.policy.canonical import canonical_text, canonical_value
 from broker.policy.descriptors import ToolDescriptor
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import Digest, Id
 
 Verdict = Literal["allow", "deny", "require_approval"]

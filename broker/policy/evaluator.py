@@ -36,7 +36,7 @@ from broker.policy.policy_input import (
 )
 from broker.policy.readers import Readers
 from broker.policy.registry import DestinationRegistry
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import Digest, Id
 
 #: Effects that a person, or a grant that a person gave before, must answer.

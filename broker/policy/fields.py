@@ -5,7 +5,7 @@ They are still Unsafe: each goes through a conversion, or stays a payload, where
 
 from broker.policy.conversions import ConversionRejected
 from broker.policy.labels import Safe
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 
 
 def agent_text(given: object, maximum: int, otherwise: DecisionReason) -> str:

@@ -21,7 +21,7 @@ from broker.stage.content_cache import (
 from broker.stage.credential_shapes import credential_of_content
 from broker.stage.exclusions import HEAD_BYTES, exclusion_of_content, needs_content
 from broker.stage.store import Blob, BlobId, BlobStore, blob_digest
-from protocol.codes import ExclusionReason
+from protocol.decision_codes import ExclusionReason
 from protocol.errors import Refusal
 
 _LFS_HEAD: Final = b"version https://git-lfs.github.com/spec/v"

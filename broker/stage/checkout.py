@@ -18,9 +18,9 @@ import pygit2
 from pygit2.enums import AttrCheck, RepositoryOpenFlag
 from pygit2.ffi import C, ffi
 
-from protocol.codes import RefusalCode
 from protocol.errors import Fault, Refusal
 from protocol.ids import CommitSha
+from protocol.refusal_codes import RefusalCode
 
 MODE_SYMLINK: Final = 0o120000
 MODE_GITLINK: Final = 0o160000

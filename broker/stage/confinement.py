@@ -16,7 +16,7 @@ from broker.stage.exclusions import exclusion_of_path, exclusion_of_untracked, f
 from broker.stage.name_collisions import Names
 from broker.stage.patch_plan import BinaryChange, FilePatch, PatchPlan, PatchRefusal, targets
 from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, StagedTree
-from protocol.codes import ExclusionReason, PatchCode
+from protocol.decision_codes import ExclusionReason, PatchCode
 from protocol.ids import MAX_PATH_BYTES
 
 __all__ = ["confine"]

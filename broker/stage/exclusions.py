@@ -19,7 +19,7 @@ from broker.stage.credential_shapes import (
     is_public_pem,
     is_public_ssh_key,
 )
-from protocol.codes import ExclusionReason
+from protocol.decision_codes import ExclusionReason
 
 __all__ = [
     "HEAD_BYTES",

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.stage.bounds import StageBounds
 from broker.stage.exclusions import exclusion_of_path, fold_path
-from protocol.codes import ExclusionReason
+from protocol.decision_codes import ExclusionReason
 
 #: Those that no staged name has: so a name that may be staged is shown as it is.
 _ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

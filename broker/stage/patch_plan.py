@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from protocol.codes import PATCH_TEXT, PatchCode
+from protocol.decision_codes import PATCH_TEXT, PatchCode
 from protocol.errors import AirlockError
 
 Operation = Literal["create", "modify", "delete", "rename", "copy"]

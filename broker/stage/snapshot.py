@@ -32,7 +32,7 @@ from broker.stage.openat import read_file
 from broker.stage.store import Blob, BlobId, BlobStore
 from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, Entry, StagedTree
 from broker.stage.walking import Found, Walk
-from protocol.codes import ExclusionReason
+from protocol.decision_codes import ExclusionReason
 from protocol.errors import Refusal
 from protocol.ids import CommitSha, RepoPath
 

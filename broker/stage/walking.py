@@ -20,7 +20,7 @@ from broker.stage.ignoring import IgnoreRules
 from broker.stage.names import printable
 from broker.stage.openat import open_folder
 from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, Entry
-from protocol.codes import ExclusionReason
+from protocol.decision_codes import ExclusionReason
 from protocol.errors import Fault, Refusal
 from protocol.ids import RepoPath
 

@@ -15,7 +15,7 @@ from broker.policy.decision import Decision
 from broker.policy.evaluator import deny, evaluate
 from broker.policy.tools import read_input, recipe_input
 from protocol import codes
-from protocol.codes import DecisionReason
+from protocol.decision_codes import DecisionReason
 from protocol.ids import Digest, Id, RecipeId
 from tests.policy import attempt
 
