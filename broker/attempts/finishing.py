@@ -1,10 +1,11 @@
 """Ends an attempt: its patches written and checked, its last record, its document."""
 
 from functools import partial
+from typing import Literal
 
 import trio
 
-from broker.attempts.collect import write_document, write_patches
+from broker.attempts.collect import Patches, write_document, write_patches
 from broker.attempts.conversation import Ending
 from broker.attempts.opening import World
 from broker.attempts.prepare import Prepared
@@ -13,6 +14,10 @@ from broker.attempts.recorder import Recorder
 from broker.attempts.spec import AttemptResult, AttemptSpec, RecipeSummary
 from broker.engines.process import Exit
 from protocol import records
+from protocol.codes import Outcome
+
+Claim = Literal["succeeded", "failed", "cancelled", "blocked"]
+"""What an agent can say of its own work."""
 
 
 async def finish(
@@ -25,46 +30,25 @@ async def finish(
     ended: Exit | None,
 ) -> AttemptResult:
     """Writes everything that the attempt leaves; the document last."""
-    candidate = world.gate.tree
     patches = await trio.to_thread.run_sync(
-        partial(write_patches, prepared.staged, candidate, spec.out)
+        partial(write_patches, prepared.staged, world.gate.tree, spec.out)
     )
-    outcome = ending.outcome or "infrastructure"
-    if outcome == "succeeded" and not patches.verified:
-        outcome = "infrastructure"
-    claim = None if ending.claim is None else ending.claim.status
-    exit_code = None if ended is None or ended.kind != "exit" else ended.code
-    patch = patches.result
     recorder.append(
-        records.AttemptCompleted(
-            outcome=outcome,
-            claim=claim,
-            patch_digest=None if patch is None else patch.digest,
-            patch_bytes=0 if patch is None else patch.bytes,
-            patch_files=0 if patch is None else patch.files,
-            candidate_digest=candidate.digest,
-            requests=counters.requests,
-            allowed=counters.allow,
-            denied=counters.deny,
-            required_approval=counters.require_approval,
-            violations=len(counters.violations),
-            exit_code=exit_code,
-        )
+        _last_record(world, counters, patches, _outcome(ending, ended, patches), ending, ended)
     )
     await recorder.sync()
-    head = recorder.head()
     result = AttemptResult(
         attempt_id=spec.attempt_id,
-        outcome=outcome,
-        claim=claim,
-        exit_code=exit_code,
+        outcome=_outcome(ending, ended, patches),
+        claim=_claim(ending),
+        exit_code=_exit_code(ended),
         out=spec.out,
         repo=spec.repo,
         base_commit=prepared.staged.base_commit,
         base_digest=prepared.staged.base_tree.digest,
         source_digest=prepared.staged.tree.digest,
-        candidate_digest=candidate.digest,
-        patch=patch,
+        candidate_digest=world.gate.tree.digest,
+        patch=patches.result,
         agent_patch=patches.agent,
         local_patch=patches.local,
         recipes=_summaries(world),
@@ -79,10 +63,52 @@ async def finish(
         engine=prepared.engine.name,
         engine_version=prepared.engine.version,
         catalog_source=prepared.catalog.source,
-        ledger_head=(head.seq, head.h),
+        ledger_head=recorder.head(),
     )
     await trio.to_thread.run_sync(write_document, result)
     return result
+
+
+def _last_record(
+    world: World,
+    counters: Counters,
+    patches: Patches,
+    outcome: Outcome,
+    ending: Ending,
+    ended: Exit | None,
+) -> records.AttemptCompleted:
+    patch = patches.result
+    return records.AttemptCompleted(
+        outcome=outcome,
+        claim=_claim(ending),
+        patch_digest=None if patch is None else patch.digest,
+        patch_bytes=0 if patch is None else patch.bytes,
+        patch_files=0 if patch is None else patch.files,
+        candidate_digest=world.gate.tree.digest,
+        requests=counters.requests,
+        allowed=counters.allow,
+        denied=counters.deny,
+        required_approval=counters.require_approval,
+        violations=len(counters.violations),
+        exit_code=_exit_code(ended),
+    )
+
+
+def _outcome(ending: Ending, ended: Exit | None, patches: Patches) -> Outcome:
+    """How it ended: a program that never started is not an agent that left, and a result
+    whose patch does not give the candidate is not a success."""
+    if ended is not None and ended.kind == "never_ran" and ending.claim is None:
+        return "infrastructure"
+    outcome = ending.outcome or "infrastructure"
+    return "infrastructure" if outcome == "succeeded" and not patches.verified else outcome
+
+
+def _claim(ending: Ending) -> Claim | None:
+    return None if ending.claim is None else ending.claim.status
+
+
+def _exit_code(ended: Exit | None) -> int | None:
+    return None if ended is None or ended.kind != "exit" else ended.code
 
 
 def _summaries(world: World) -> tuple[RecipeSummary, ...]:

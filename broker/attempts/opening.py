@@ -67,20 +67,8 @@ def build_world(
     """
     tree, side = prepared.staged.tree, prepared.inference
     bundle = bundle_digest(spec)
-    mint = AttemptMint(
-        spec.attempt_id,
-        task_digest=digest_bytes(spec.instruction.encode()),
-        bundle_digest=bundle,
-        principals=Principals(owner=OWNER, providers=() if side is None else side.routes.providers),
-    )
-    recipes = RecipeRegistry(
-        RecipeEntry(
-            recipe_id=recipe.id,
-            definition_digest=recipe.definition_digest,
-            image=recipe.image,
-        )
-        for recipe in prepared.catalog.recipes
-    )
+    mint = _mint(spec, prepared, bundle)
+    recipes = recipe_registry(prepared)
     approvals = Approvals(
         ApprovalBook(
             spec.attempt_id,
@@ -113,6 +101,28 @@ def build_world(
     )
     return World(
         gate=gate, approvals=approvals, runner=runner, recipes=recipes, bundle_digest=bundle
+    )
+
+
+def _mint(spec: AttemptSpec, prepared: Prepared, bundle: Digest) -> AttemptMint:
+    side = prepared.inference
+    return AttemptMint(
+        spec.attempt_id,
+        task_digest=digest_bytes(spec.instruction.encode()),
+        bundle_digest=bundle,
+        principals=Principals(owner=OWNER, providers=() if side is None else side.routes.providers),
+    )
+
+
+def recipe_registry(prepared: Prepared) -> RecipeRegistry:
+    """The registry of the catalog's recipes and of the images they are pinned to."""
+    return RecipeRegistry(
+        RecipeEntry(
+            recipe_id=recipe.id,
+            definition_digest=recipe.definition_digest,
+            image=recipe.image,
+        )
+        for recipe in prepared.catalog.recipes
     )
 
 
