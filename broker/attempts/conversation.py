@@ -111,11 +111,9 @@ class Conversation:
         async with trio.open_nursery() as clocks:
             clocks.start_soon(self._watch_clocks)
             clocks.start_soon(self._watch_stall)
+            self._effects = await clocks.start(_keep_effects)
             with self._scope:
-                async with trio.open_nursery() as effects:
-                    self._effects = effects
-                    await self._serve()
-                    effects.cancel_scope.cancel()
+                await self._serve()
             clocks.cancel_scope.cancel()
         self._notes.flush()
         return self.ending
@@ -137,8 +135,7 @@ class Conversation:
         self.ending.outcome = _OUTCOMES[reason]
         self._withdraw()
         self._recorder.write()
-        if self._effects is not None:
-            self._effects.cancel_scope.cancel()
+        self._cancel_effects()
         if violation is None:
             for request_id in tuple(self._connection.open_requests):
                 self._fail(request_id, "cancelled")
@@ -153,6 +150,11 @@ class Conversation:
             )
         )
         self._scope.deadline = trio.current_time() + grace / 1000
+
+    def _cancel_effects(self) -> None:
+        """Ends every effect; the agent is still heard."""
+        if self._effects is not None:
+            self._effects.cancel_scope.cancel()
 
     # Serving ------------------------------------------------------------------
 
@@ -209,8 +211,7 @@ class Conversation:
             case AttemptComplete():
                 self.ending.claim = item
                 self.ending.outcome = self.ending.outcome or item.status
-                if self._effects is not None:
-                    self._effects.cancel_scope.cancel()
+                self._cancel_effects()
             case Rejected():
                 self._notes.refused(item.code, frame)
                 return self._connection.reject(item)
@@ -340,20 +341,22 @@ class Conversation:
     async def _watch_clocks(self) -> None:
         """Start and idle time-outs; the time of an open request is not idle."""
         start = self._quiet_since + self._limits.start_timeout_ms / 1000
-        await trio.sleep_until(start)
-        if not self._frames_seen:
-            self._time_out("start_timeout")
-            return
         idle = self._limits.idle_timeout_ms / 1000
         while True:
-            is_open = bool(self._connection.open_requests)
-            await trio.sleep_until((trio.current_time() if is_open else self._quiet_since) + idle)
-            if (
-                not self._connection.open_requests
-                and trio.current_time() - self._quiet_since >= idle
-            ):
+            now = trio.current_time()
+            if not self._frames_seen:
+                if now >= start:
+                    self._time_out("start_timeout")
+                    return
+                due = min(start, now + idle)
+            elif self._connection.open_requests:
+                due = now + idle
+            elif now - self._quiet_since >= idle:
                 self._time_out("idle_timeout")
                 return
+            else:
+                due = self._quiet_since + idle
+            await trio.sleep_until(due)
 
     async def _watch_stall(self) -> None:
         await self._pipe.stalled.wait()
@@ -364,3 +367,10 @@ class Conversation:
         if self.ending.outcome is None:
             self._violation(code)
             self.stop("protocol_violation", grace_ms=VIOLATION_GRACE_MS, violation=code)
+
+
+async def _keep_effects(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """Gives a nursery for effects that is cancelled apart from whoever serves the pipe."""
+    async with trio.open_nursery() as effects:
+        task_status.started(effects)
+        await trio.sleep_forever()

@@ -273,7 +273,7 @@ class Gate:
         except Fault as fault:
             await self._book.no_change(decision, tree.digest, "failed", fault.code)
             return replies.recipe_failed(asked.tool_request, decision)
-        except trio.Cancelled:
+        except BaseException:  # a cancellation, in as many groups as there are nurseries
             await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
             raise
         with trio.CancelScope(shield=True):
