@@ -117,7 +117,7 @@ class BubblewrapEngine:
                 held.cgroup.make(spec.limits)
             with ExitStack() as parent_ends:
                 started = self._start(name, spec, held, parent_ends)
-                await started.open_gate(spec.limits)
+                await started.open_gate(spec.limits, seccomp=self._filter)
         except OSError as error:
             await self._undo(started, held)
             raise Fault("engine_failed") from error
@@ -178,19 +178,17 @@ class BubblewrapEngine:
         layout, places, staged = self._places(spec)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         parent_ends.callback(os.close, status_write)
-        block_read, block_write = os.pipe2(os.O_CLOEXEC)
-        parent_ends.callback(os.close, block_read)
+        gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
+        parent_ends.callback(os.close, gate_read)
         files = [as_file(parent_ends, content) for _, content in layout.files]
-        seccomp = as_file(parent_ends, self._filter)
         options = argv_of.bubblewrap_options(
             spec,
             layout=layout,
             places=places,
             descriptors=argv_of.Descriptors(
                 args=-1,
-                seccomp=seccomp,
+                seccomp=gate_read,
                 status=status_write,
-                block=block_read,
                 files=tuple(files),
             ),
         )
@@ -200,14 +198,14 @@ class BubblewrapEngine:
             child = start_child(
                 self._bound(command, spec, held, staged),
                 stdin=spec.stdin,
-                pass_fds=(*files, seccomp, args, status_write, block_read),
+                pass_fds=(*files, args, status_write, gate_read),
                 env=MINIMAL_ENV,
             )
         except BaseException:
             os.close(status_read)
-            os.close(block_write)
+            os.close(gate_write)
             raise
-        return Started(name, child, status=status_read, block=block_write, cgroup=held.cgroup)
+        return Started(name, child, status=status_read, gate=gate_write, cgroup=held.cgroup)
 
     def _places(
         self, spec: SandboxSpec

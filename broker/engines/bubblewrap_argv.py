@@ -44,7 +44,6 @@ class Descriptors:
     args: int
     seccomp: int
     status: int
-    block: int
     files: tuple[int, ...]  #: one per file of the layout, in its order
 
 
@@ -95,7 +94,6 @@ def bubblewrap_options(
         *("--chdir", "/tmp" if places.work is None else WORK_PATH),
         *("--seccomp", str(descriptors.seccomp)),
         *("--json-status-fd", str(descriptors.status)),
-        *("--block-fd", str(descriptors.block)),
     )
 
 

@@ -1,8 +1,9 @@
 """One start of bubblewrap: from the first process to the moment the program may run.
 
-bubblewrap sets the sandbox up, tells the pid of its first process, and waits. In that
-pause the process is put under its limits; then one byte lets it go. If anything fails
-in between, nothing of the program has run.
+bubblewrap sets the sandbox up, tells the pid of its first process, and reads the system
+call filter last of all, from a pipe of ours. In that pause the process is put under its
+limits; then it gets the filter. If we end before that, it reads none and ends as well:
+nothing of the program has run. (``--block-fd`` would let it go when we end.)
 """
 
 import json
@@ -32,18 +33,18 @@ class Started:
     """A bubblewrap that we started: its own process and the first one inside."""
 
     def __init__(
-        self, name: str, child: Child, *, status: int, block: int, cgroup: Cgroup | None
+        self, name: str, child: Child, *, status: int, gate: int, cgroup: Cgroup | None
     ) -> None:
         self._name: Final = name
         self.child: Final = child
         self._status: Final = status
-        self._block = block
+        self._gate = gate
         self._cgroup: Final = cgroup
         self._received = b""
         self._inner_pidfd: int | None = None
         self.inner_pid: int | None = None
 
-    async def open_gate(self, limits: SandboxLimits) -> None:
+    async def open_gate(self, limits: SandboxLimits, *, seccomp: bytes) -> None:
         """Wait until it is set up, limit it, and let it start the program."""
         with trio.move_on_after(_START_SECONDS):
             await self._receive(until=b"\n")
@@ -56,8 +57,9 @@ class Started:
             self._cgroup.add(self.inner_pid)
         if os.geteuid() != 0:
             _limit_processes(self.inner_pid, limits)
-        os.write(self._block, b"1")
-        self._close_block()
+        # Less than a pipe holds, and written at once: it gets all of it or nothing.
+        os.write(self._gate, seccomp)
+        self._close_gate()
 
     async def end(self) -> None:
         """Kill everything and wait. The first process inside ends after all the others.
@@ -86,7 +88,7 @@ class Started:
 
     def close(self) -> None:
         """Close every descriptor of ours. Both have ended."""
-        self._close_block()
+        self._close_gate()
         if self._inner_pidfd is not None:
             os.close(self._inner_pidfd)
             self._inner_pidfd = None
@@ -101,10 +103,10 @@ class Started:
             if not chunk or len(self._received) > _STATUS_BYTES:
                 return
 
-    def _close_block(self) -> None:
-        block, self._block = self._block, -1
-        if block >= 0:
-            os.close(block)
+    def _close_gate(self) -> None:
+        gate, self._gate = self._gate, -1
+        if gate >= 0:
+            os.close(gate)
 
     def _documents(self) -> list[dict[str, int]]:
         whole, _, _ = self._received.rpartition(b"\n")

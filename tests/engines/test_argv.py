@@ -42,7 +42,7 @@ LAYOUT = Layout(
     files=(("/etc/passwd", b"agent"), ("/etc/hosts", b"localhost")),
     masks=("/proc/keys",),
 )
-DESCRIPTORS = Descriptors(args=3, seccomp=9, status=8, block=7, files=(5, 6))
+DESCRIPTORS = Descriptors(args=3, seccomp=9, status=8, files=(5, 6))
 SETTING = PodmanSetting(
     seccomp=Path("/state/seccomp.json"),
     hosts=Path("/state/hosts"),
@@ -75,7 +75,7 @@ def test_bubblewrap_is_given_these_options_and_no_others() -> None:
         --remount-ro /
         --uid 10001 --gid 10001 --cap-drop ALL
         --hostname agent --chdir /tmp
-        --seccomp 9 --json-status-fd 8 --block-fd 7
+        --seccomp 9 --json-status-fd 8
     """
     given = options(SPEC, Places(adapter="/mnt/adapter", work=None))
 

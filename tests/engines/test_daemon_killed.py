@@ -52,13 +52,20 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-def start(bench: Any, state: Path, marker: str) -> "subprocess.Popen[bytes]":
+def start(
+    bench: Any, state: Path, marker: str, *, program: str = DAEMON
+) -> "subprocess.Popen[bytes]":
     reference = getattr(bench.root, "reference", "sha256:" + "0" * 64)
     return subprocess.Popen(
-        (sys.executable, "-c", DAEMON, bench.engine.name, str(state), reference, marker),
+        (sys.executable, "-c", program, bench.engine.name, str(state), reference, marker),
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("control groups need root here")
 
 
 def wait_until_gone(marker: str, seconds: float) -> dict[int, tuple[bytes, ...]]:
@@ -99,6 +106,25 @@ async def test_nothing_is_left_after_a_kill_at_any_moment_of_a_start(
 
         assert wait_until_gone(marker, 10) == {}
     await bench.engine.sweep()
+
+
+async def test_a_daemon_that_dies_before_the_limits_starts_no_program(
+    bubblewrap: Any, state: Path
+) -> None:
+    """While bubblewrap sets up, its first process is not yet bound to anybody's life."""
+    require_root()
+    dying = DAEMON.replace(
+        "trio.run(",
+        "import os\nfrom broker.engines.cgroups import Cgroup\n"
+        "Cgroup.add = lambda group, pid: os.kill(os.getpid(), 9)\ntrio.run(",
+    )
+    for _ in range(5):
+        marker = f"marker-{secrets.token_hex(8)}"
+        daemon = start(bubblewrap, state, marker, program=dying)
+        assert daemon.wait() == -signal.SIGKILL
+
+        assert wait_until_gone(marker, 2) == {}
+    await bubblewrap.engine.sweep()
 
 
 async def test_an_interrupted_daemon_leaves_nothing_either(podman: Any, state: Path) -> None:
