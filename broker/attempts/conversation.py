@@ -95,6 +95,7 @@ class Conversation:
         self._effects: trio.Nursery | None = None
         self._scope: Final = trio.CancelScope()
         self._stopping = False
+        self._ended = False
         #: Answers that leave together when all that arrived is handled, and their size.
         self._ready: Final[list[bytes]] = []
         self._ready_bytes = 0
@@ -190,6 +191,7 @@ class Conversation:
                     ended = self.ending.claim is not None
         except RemoteProtocolError as error:
             violation = error
+        self._ended = ended or violation is not None
         self._recorder.write()
         if ready:
             self._pipe.queue(ready[0] if len(ready) == 1 else b"".join(ready))
@@ -197,7 +199,7 @@ class Conversation:
             self._ready_bytes = 0
         if violation is not None:
             self._break_off(violation)
-        return ended or violation is not None
+        return self._ended
 
     def _handle(self, item: Received, frame: bytes) -> bytes | None:
         """The answer, where it can be given at once; an effect is started and answers later."""
@@ -297,8 +299,9 @@ class Conversation:
         )
 
     def _answer(self, message: ToolResponse | InferenceResponse) -> None:
-        """Queues an effect's answer, unless the request was answered when the attempt stopped."""
-        if not self._stopping and message.request_id in self._connection.open_requests:
+        """Queues an effect's answer, unless it came too late: the attempt stopped or ended."""
+        is_open = message.request_id in self._connection.open_requests
+        if is_open and not self._stopping and not self._ended:
             self._pipe.queue(self._connection.send(message))
             self._quiet_since = trio.current_time()
 
