@@ -8,6 +8,8 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
+
 from broker.policy.effect_inputs import TargetKind
 from broker.stage.confinement import confine
 from broker.stage.diff import TreeChange, changes
@@ -66,8 +68,7 @@ class Applied:
     registry_changes: dict[RepoPath, tuple[int, Digest] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOutcome:
+class ReadOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What a read gave: a result to disclose, or a code; and what the ledger keeps of it."""
 
     status: Literal["done", "failed"]
@@ -127,7 +128,7 @@ def _read_text(given: ReadFileInput, tree: StagedTree, max_bytes: int) -> ReadOu
         ),
         cut=(Truncation(field="text", total_bytes=window.total_bytes),) if truncated else (),
         digest=window.digest,
-        disclosed_bytes=len(window.text.encode()),
+        disclosed_bytes=len(window.text if window.text.isascii() else window.text.encode()),
         truncated=truncated,
     )
 

@@ -3,8 +3,9 @@
 Numbers, ids, digests and closed codes only. Counts what was decided, for whoever watches.
 """
 
-from dataclasses import dataclass
 from typing import Final, final
+
+import msgspec
 
 import trio
 
@@ -30,8 +31,7 @@ _NO_USAGE: Final = Usage(input_tokens=0, output_tokens=0)
 OFFERED: Final = frozenset({"read_file", "list_files", "search_files", "apply_patch", "run_recipe"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, eq=False):
     """One admitted request: what the agent asked, and how policy and ledger refer to it."""
 
     request: ToolRequest | InferenceRequest
