@@ -177,9 +177,10 @@ def _status(ended: Exit | None, *, limited: bool) -> RecipeStatus:
 
 
 def _exit_code(ended: Exit | None) -> int | None:
+    """0 to 255 as a shell would say it: 128 and the signal's number for one that was killed."""
     if ended is None or ended.code is None:
         return None
-    return ended.code if 0 <= ended.code <= 255 else 128 + (-ended.code & 0x7F)
+    return (128 + ended.code if ended.kind == "signal" else ended.code) & 0xFF
 
 
 def _output_digest(stdout: bytes, stderr: bytes) -> Digest:
