@@ -6,7 +6,6 @@ Numbers, ids, digests and closed codes only. Counts what was decided, for whoeve
 from typing import Final, final
 
 import msgspec
-
 import trio
 
 from broker.attempts.effects import ReadOutcome
