@@ -147,21 +147,13 @@ class Agent:
         """The result of any tool that is offered. Raises ``ToolError``."""
         request = {"type": "tool.request", "tool": tool, "input": tool_input}
         request.update(_given(toolCallId=tool_call_id, intent=intent))
-        for frame in self._request(request, self.limits["maxFrameBytes"]):
-            if frame["final"]:
-                result: dict[str, Any] = frame["result"]
-                return result
-            if on_progress is not None:
-                on_progress(frame)
-        raise AssertionError("a request ends with a final frame")
+        frames = self._request(request, self.limits["maxFrameBytes"])
+        return _last_of(frames, "result", on_progress)
 
     def infer(self, api: str, model: str, body: dict[str, Any], **options: Any) -> dict[str, Any]:
         """The provider's answer to ``body``. Raises ``ToolError``."""
-        for frame in self._inference(api, model, body, stream=False, **options):
-            if frame["final"]:
-                response: dict[str, Any] = frame["response"]
-                return response
-        raise AssertionError("a request ends with a final frame")
+        frames = self._inference(api, model, body, stream=False, **options)
+        return _last_of(frames, "response", None)
 
     def infer_stream(
         self, api: str, model: str, body: dict[str, Any], **options: Any
@@ -184,8 +176,7 @@ class Agent:
         result: dict[str, Any] | None = None,
     ) -> None:
         """The last word. Returns when the broker has closed the pipe, so that none is lost."""
-        frame = {"type": "attempt.complete", "status": status}
-        frame.update(_given(summary=summary, error=error, result=result))
+        frame = _completion(status, summary=summary, error=error, result=result)
         self._send(frame, MAX_LINE_BYTES, last=True)
         self._ended.wait()
 
@@ -209,27 +200,28 @@ class Agent:
         line = self._lines.next()
         if line is None:
             _leave(EXIT_BROKER_GONE)
-        start = _parse(line)
+        self.start = start = _parse(line)
         if start.get("type") != "task.start":
             _leave(EXIT_BAD_FRAME)
-        self.start = start
         self._lines.limit = self.limits["maxResponseFrameBytes"]
         self._free = threading.BoundedSemaphore(self.limits["maxInFlight"])
-        threading.Thread(target=self._read, name="adapter", daemon=True).start()
         if start["protocolVersion"] != VERSION:
-            error = {"code": "unsupported_protocol_version", "message": "Only version 1 is spoken."}
-            self.complete("failed", error=error)
-            raise SystemExit(EXIT_BAD_FRAME)
-        on = [feature for feature in features if feature in start["features"]]
-        self.event(
-            "agent.ready",
-            {
-                "protocolVersion": VERSION,
-                "agent": {"name": name, "version": version},
-                "sdk": {"name": "airlock-adapter", "version": str(VERSION)},
-                "features": on,
-            },
-        )
+            self._refuse_version()
+        threading.Thread(target=self._read, name="adapter", daemon=True).start()
+        ready = {
+            "protocolVersion": VERSION,
+            "agent": {"name": name, "version": version},
+            "sdk": {"name": "airlock-adapter", "version": str(VERSION)},
+            "features": [feature for feature in features if feature in start["features"]],
+        }
+        self.event("agent.ready", ready)
+
+    def _refuse_version(self) -> NoReturn:
+        error = {"code": "unsupported_protocol_version", "message": "Only version 1 is spoken."}
+        self._send(_completion("failed", error=error), MAX_LINE_BYTES, last=True)
+        while self._lines.next() is not None:
+            pass
+        raise SystemExit(EXIT_BAD_FRAME)
 
     def _inference(
         self,
@@ -249,7 +241,11 @@ class Agent:
     def _request(self, request: dict[str, Any], limit: int) -> Iterator[dict[str, Any]]:
         """The answers to a request, in order. Waits while too many are open."""
         with self._free:
-            request_id, answers = self._opened()
+            answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+            with self._answers_lock:
+                self._counter += 1
+                request_id = f"r{self._counter}"
+                self._answers[request_id] = answers
             try:
                 self._send({**request, "requestId": request_id}, limit)
             except BaseException:
@@ -267,13 +263,6 @@ class Agent:
                 # Left in the middle of a stream: its place is free when it has ended.
                 while request_id in self._answers:
                     answers.get()
-
-    def _opened(self) -> tuple[str, queue.SimpleQueue[dict[str, Any]]]:
-        with self._answers_lock:
-            self._counter += 1
-            request_id = f"r{self._counter}"
-            answers = self._answers[request_id] = queue.SimpleQueue()
-        return request_id, answers
 
     def _send(self, message: dict[str, Any], limit: int, *, last: bool = False) -> None:
         text = json.dumps(
@@ -334,22 +323,20 @@ class _Lines:
 
     def next(self) -> bytes | None:
         """The next line that is not blank, without its end; None at the end of the stream."""
-        while True:
-            end = self._held.find(b"\n", self._seen)
-            if end >= 0:
-                line = bytes(self._held[:end])
-                del self._held[: end + 1]
-                self._seen = 0
-                if line.strip():
-                    return line
-                continue
-            self._seen = len(self._held)
-            if self._seen >= self.limit:
-                _leave(EXIT_BAD_FRAME)
-            data = os.read(self._source, READ_BYTES)
-            if not data:
-                return None
-            self._held += data
+        line = b""
+        while not line.strip():
+            while (end := self._held.find(b"\n", self._seen)) < 0:
+                self._seen = len(self._held)
+                if self._seen >= self.limit:
+                    _leave(EXIT_BAD_FRAME)
+                data = os.read(self._source, READ_BYTES)
+                if not data:
+                    return None
+                self._held += data
+            line = bytes(self._held[:end])
+            del self._held[: end + 1]
+            self._seen = 0
+        return line
 
 
 def _claim_pipe() -> tuple[int, int]:
@@ -382,6 +369,23 @@ def _write_all(sink: int, frame: bytes) -> None:
             view = view[os.write(sink, view) :]
         except BlockingIOError:
             select.select([], [sink], [])
+
+
+def _last_of(
+    frames: Iterator[dict[str, Any]],
+    member: str,
+    on_progress: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]:
+    """``member`` of the final frame."""
+    for frame in frames:
+        if not frame["final"] and on_progress is not None:
+            on_progress(frame)
+    outcome: dict[str, Any] = frame[member]
+    return outcome
+
+
+def _completion(status: str, **members: Any) -> dict[str, Any]:
+    return {"type": "attempt.complete", "status": status, **_given(**members)}
 
 
 def _given(**members: Any) -> dict[str, Any]:

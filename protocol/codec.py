@@ -28,7 +28,7 @@ from protocol.messages import (
     TaskStart,
     ToolRequest,
 )
-from protocol.profile import decode_object
+from protocol.profile import decode_object, is_plainly, reason_of
 
 M = TypeVar("M")
 
@@ -62,6 +62,7 @@ _PLACE: Final = re.compile(
 _STEP: Final = re.compile(r"\.([A-Za-z-]+)|\[([0-9]+|\.\.\.)\]")
 _REQUEST_ID: Final = re.compile(ID_PATTERN)
 
+_decode_plain: Final = msgspec.json.Decoder(FromAgent).decode
 _encode: Final = msgspec.json.Encoder().encode
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 
@@ -80,24 +81,14 @@ def decode_from_agent(line: bytes, *, limits: Limits) -> FromAgent | Rejected | 
     Raises:
         RemoteProtocolError: the line is nothing that can be answered or dropped.
     """
-    large = len(line) >= limits.max_frame_bytes
-    try:
-        value = decode_object(line)
-    except RemoteProtocolError:
-        if large:
-            raise RemoteProtocolError("frame_too_large") from None
-        raise
-    if large and value.get("type") != "inference.request":
-        raise RemoteProtocolError("frame_too_large")
-    struct = _struct_of(value, ours=_FROM_AGENT, theirs=_FROM_BROKER)
-    message, fault = _convert(value, struct)
-    if message is None:
-        return _refusal_of(value, struct, pointer_of(fault, value, struct))
-    pointer = misspelled(message)
-    if pointer is None and not is_trivial(line):
-        pointer = passed_bound(message)
-    if pointer is not None:
-        return _refusal_of(value, struct, pointer)
+    message = None
+    if len(line) < limits.max_frame_bytes and is_trivial(line):
+        message = _plain_message(line)
+    if message is None or misspelled(message) is not None:
+        found = _any_message(line, limits)
+        if isinstance(found, Rejected | Dropped):
+            return found
+        message = found
     if isinstance(message, ToolRequest):
         if _is_over(message.input, line, limits.max_tool_input_bytes):
             return Rejected(
@@ -209,6 +200,46 @@ def _refusal_of(value: dict[str, Any], struct: type[FromAgent], pointer: str) ->
     return Rejected(
         request_id=request_id, request_type=request_type, code="invalid_message", pointer=pointer
     )
+
+
+def _plain_message(line: bytes) -> FromAgent | None:
+    """The message of a trivial ``line`` in one step, or None where that is not certain."""
+    malformed = False
+    try:
+        message = _decode_plain(line)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, RecursionError):
+        malformed = True
+    if malformed:
+        # Raised out here, so that what msgspec said is not its context.
+        raise RemoteProtocolError("malformed_frame", reason_of(line))
+    if type(message.v) is not int or not is_plainly(message, line):
+        return None
+    return message
+
+
+def _any_message(line: bytes, limits: Limits) -> FromAgent | Rejected | Dropped:
+    """The message of any ``line``: first as an object of the profile, then as its Struct."""
+    large = len(line) >= limits.max_frame_bytes
+    try:
+        value = decode_object(line)
+    except RemoteProtocolError:
+        if large:
+            raise RemoteProtocolError("frame_too_large") from None
+        raise
+    if large and value.get("type") != "inference.request":
+        raise RemoteProtocolError("frame_too_large")
+    struct = _struct_of(value, ours=_FROM_AGENT, theirs=_FROM_BROKER)
+    message, fault = _convert(value, struct)
+    if message is None:
+        return _refusal_of(value, struct, pointer_of(fault, value, struct))
+    pointer = misspelled(message)
+    if pointer is None and not is_trivial(line):
+        pointer = passed_bound(message)
+    if pointer is not None:
+        return _refusal_of(value, struct, pointer)
+    return message
 
 
 def _advertises_all(limits: dict[str, Any]) -> bool:

@@ -5,7 +5,8 @@
 here looks at a value.
 """
 
-from typing import Annotated, Any, Final, Literal
+from enum import IntEnum
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 
@@ -85,6 +86,19 @@ Api = Literal["openai.chat", "openai.responses", "anthropic.messages"]
 """The dialect of an inference body."""
 
 
+class Version(IntEnum):
+    """The one version, as our own messages have it: equal to 1, but no plain integer.
+
+    So a decoded message shows whether ``v`` was in its line.
+    """
+
+    ONE = 1
+
+
+def _our_version() -> Literal[1]:
+    return cast(Literal[1], Version.ONE)
+
+
 class Message(
     msgspec.Struct,
     frozen=True,
@@ -95,7 +109,7 @@ class Message(
 ):
     """A frame. ``v`` is always on the wire: a default made by a factory is not omitted."""
 
-    v: Literal[1] = msgspec.field(default_factory=lambda: 1)
+    v: Literal[1] = msgspec.field(default_factory=_our_version)
 
 
 class AgentPart(

@@ -36,6 +36,7 @@ _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _DIGITS_AS_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _LONG_RUN: Final = b"0" * len(str(MAX_SAFE_INTEGER))
 _BACKSLASH: Final = ord("\\")
+_BRACKET: Final = ord("[")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -49,8 +50,7 @@ def decode_object(line: bytes) -> dict[str, Any]:
         RemoteProtocolError: ``malformed_frame`` with its reason.
     """
     colons = line.count(b":")
-    # Every object on the way to the innermost value has a member, and so a colon.
-    depth = nesting(line) if colons + line.count(b"[") >= MAX_DEPTH else 0
+    depth = nesting(line) if _may_be_deep(line, colons) else 0
     if depth > MAX_BODY_DEPTH + 1:
         raise RemoteProtocolError("malformed_frame", "too_deep")
     try:
@@ -59,16 +59,46 @@ def decode_object(line: bytes) -> dict[str, Any]:
         value = None
     if value is None:
         # Raised out here, so that what msgspec said is not its context.
-        raise RemoteProtocolError("malformed_frame", _reason(line))
+        raise RemoteProtocolError("malformed_frame", reason_of(line))
     if depth > MAX_DEPTH and _is_too_deep(value):
         raise RemoteProtocolError("malformed_frame", "too_deep")
     if _BACKSLASH in line:
         colons += _escaped_colons(line)
     if _encode(value).count(b":") != colons:
         raise RemoteProtocolError("malformed_frame", "duplicate_key")
-    if line.translate(_DIGITS_AS_ZERO).find(_LONG_RUN) >= 0 and _has_unsafe_integer(value):
+    if _has_long_run(line) and _has_unsafe_integer(value):
         raise RemoteProtocolError("malformed_frame", "number_out_of_range")
     return value
+
+
+def is_plainly(message: msgspec.Struct, line: bytes) -> bool:
+    """Whether ``message`` is all that ``line``, which has no escape, says, in the profile.
+
+    True is certain: ``message`` gives no colon for a member that was not in the line, so
+    equal counts leave no room for one that was there twice. False is not: the line may
+    have a member with its default value.
+    """
+    colons = line.count(b":")
+    return (
+        not _may_be_deep(line, colons)
+        and _encode(message).count(b":") == colons
+        and not _has_long_run(line)
+    )
+
+
+def _may_be_deep(line: bytes, colons: int) -> bool:
+    """Whether ``line`` could nest deeper than ``MAX_DEPTH``, looked at from afar.
+
+    Every object on the way to the innermost value has a member, and so a colon.
+    """
+    if colons < MAX_DEPTH and _BRACKET not in line:
+        return False
+    return colons + line.count(b"[") >= MAX_DEPTH
+
+
+def _has_long_run(line: bytes) -> bool:
+    """Whether ``line`` has as many digits in a row as an integer out of range has."""
+    return line.translate(_DIGITS_AS_ZERO).find(_LONG_RUN) >= 0
 
 
 def nesting(line: bytes) -> int:
@@ -82,40 +112,7 @@ def nesting(line: bytes) -> int:
     return max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
-def _escaped_colons(line: bytes) -> int:
-    """How many colons the texts of the JSON ``line`` have as escapes."""
-    if b"\\u003a" not in line and b"\\u003A" not in line:
-        return 0
-    # An escaped backslash may stand before the ``u``: take those pairs away first.
-    return line.replace(b"\\\\", b"").lower().count(b"\\u003a")
-
-
-def _is_too_deep(value: dict[str, Any]) -> bool:
-    """Whether ``value``, deeper than ``MAX_DEPTH``, is so in a member that may not be."""
-    kind = value.get("type")
-    deep = _DEEP_MEMBERS.get(kind, ()) if isinstance(kind, str) else ()
-    if not deep:
-        return True
-    rest = {name: member for name, member in value.items() if name not in deep}
-    return nesting(_encode(rest)) > MAX_DEPTH or any(
-        nesting(_encode(value[name])) > MAX_BODY_DEPTH for name in deep if name in value
-    )
-
-
-def _has_unsafe_integer(value: Any) -> bool:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if type(item) is dict:
-            stack.extend(item.values())
-        elif type(item) is list:
-            stack.extend(item)
-        elif type(item) is int and abs(item) > MAX_SAFE_INTEGER:
-            return True
-    return False
-
-
-def _reason(line: bytes) -> FrameReason:
+def reason_of(line: bytes) -> FrameReason:
     """Why msgspec did not take ``line`` for an object. Names only: it is refused anyway."""
     if line.startswith(_BYTE_ORDER_MARK):
         return "byte_order_mark"
@@ -126,7 +123,7 @@ def _reason(line: bytes) -> FrameReason:
     if b"\0" in line:
         return "nul_byte"
     try:
-        value = json.loads(text, parse_int=_no_number, parse_constant=_not_json)
+        value = _LENIENT.decode(text)
     except RecursionError:
         return "too_deep"
     except ValueError:
@@ -142,6 +139,38 @@ def _reason(line: bytes) -> FrameReason:
     return "number_out_of_range"
 
 
+def _escaped_colons(line: bytes) -> int:
+    """How many colons the texts of the JSON ``line`` have as escapes."""
+    if line.find(b"\\u003") < 0:
+        return 0
+    # An escaped backslash may stand before the ``u``: take those pairs away first.
+    return line.replace(b"\\\\", b"").lower().count(b"\\u003a")
+
+
+def _is_too_deep(value: dict[str, Any]) -> bool:
+    """Whether ``value``, deeper than ``MAX_DEPTH``, is so in a member that may not be."""
+    kind = value.get("type")
+    deep = _DEEP_MEMBERS.get(kind, ()) if isinstance(kind, str) else ()
+    if not deep:
+        return True
+    # That the deep member itself is not too deep, the depth of the line has shown.
+    rest = {name: member for name, member in value.items() if name not in deep}
+    return nesting(_encode(rest)) > MAX_DEPTH
+
+
+def _has_unsafe_integer(value: Any) -> bool:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if type(item) is dict:
+            stack.extend(item.values())
+        elif type(item) is list:
+            stack.extend(item)
+        elif type(item) is int and abs(item) > MAX_SAFE_INTEGER:
+            return True
+    return False
+
+
 def _no_number(digits: str) -> int:
     """Nothing is done with the number, and turning many digits into one takes long."""
     return len(digits)
@@ -149,3 +178,7 @@ def _no_number(digits: str) -> int:
 
 def _not_json(constant: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
+
+
+#: Takes what msgspec does not: lone surrogates and numbers out of range.
+_LENIENT: Final = json.JSONDecoder(parse_int=_no_number, parse_constant=_not_json)

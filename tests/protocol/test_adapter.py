@@ -72,7 +72,7 @@ class Host:
 
     def _pump(self) -> None:
         assert self.process.stdout is not None
-        with contextlib.suppress(ValueError):  # A test closes it under the reader.
+        with contextlib.suppress(ValueError, OSError):  # A test closes it under the reader.
             while self.reading.wait() and (data := os.read(self.process.stdout.fileno(), 65536)):
                 self.chunks.put(data)
             self.chunks.put(b"")

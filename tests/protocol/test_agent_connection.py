@@ -114,6 +114,7 @@ def test_codes_and_features_of_a_later_broker_are_taken() -> None:
         (b'{"v":1,"type":"attempt.pause"}\n', "unknown_type"),
         (b'{"v":1,"type":"event"}\n', "wrong_direction"),
         (b'{"v":1,"type":"attempt.cancel"}\n', "invalid_message"),
+        (frame(tool_answer("r 1")), "invalid_message"),
         (frame(task_start()), "out_of_order"),
         (frame(tool_answer("r9")), "out_of_order"),
         (frame(tool_answer("r1", 1)), "out_of_order"),

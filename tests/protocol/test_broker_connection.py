@@ -97,6 +97,20 @@ def test_the_position_and_the_line_are_of_the_last_message() -> None:
     assert (connection.frames, connection.bytes) == (2, 1 + len(GOOD) + len(b"noise\n"))
 
 
+def test_after_a_violation_nothing_is_kept() -> None:
+    connection = started()
+    connection.receive_data(b"noise\n")
+    violation(connection)
+
+    for _ in range(100):
+        connection.receive_data(GOOD * 100)
+    connection.receive_data(b"")
+    connection.receive_data(b"")
+
+    assert not connection._lines._ready
+    assert violation(connection) == "malformed_frame"
+
+
 @pytest.mark.parametrize("again", [tool_line("r1"), inference_line("r1"), tool_line("r1", x=1)])
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_request_id_is_used_once_for_both_kinds_for_ever(again: bytes, answered: bool) -> None:
@@ -136,6 +150,17 @@ def test_requests_in_flight_at_their_limit(size: int) -> None:
             connection.reject(item)
     connection.send(tool_answer("r0"))
     connection.receive_data(tool_line("next"))
+    assert isinstance(connection.next_event(), ToolRequest)
+
+
+def test_a_refused_request_takes_no_place_of_another() -> None:
+    connection = started(Limits(max_in_flight=1))
+    connection.receive_data(tool_line("r1") + tool_line("r2") + tool_line("r3", input=1))
+    take_all(connection)
+
+    connection.send(tool_answer("r1"))
+    connection.receive_data(tool_line("r4"))
+
     assert isinstance(connection.next_event(), ToolRequest)
 
 

@@ -50,23 +50,26 @@ def test_a_line_over_the_limit_is_refused_finished_or_not(size: int, end: bytes)
         assert caught.value.code == "frame_too_large"
 
 
-def test_an_unfinished_line_is_over_before_its_line_feed_could_come() -> None:
-    lines = buffer()
-    lines.receive(b"x" * (LIMIT - 1))
-    assert lines.next_line() is None
-
-    lines.receive(b"x")
-
-    with pytest.raises(RemoteProtocolError):
-        lines.next_line()
-
-
 def test_what_cannot_be_inference_is_over_at_the_common_limit() -> None:
     for start in (b"x", b"[", b'{"type":"event"', b' {"v": 1, "type": "tool.request"'):
         lines = buffer(common=COMMON)
         lines.receive(start + b"x" * COMMON)
         with pytest.raises(RemoteProtocolError):
             lines.next_line()
+
+
+@pytest.mark.parametrize(("start", "limit"), [(b"x", COMMON), (INFERENCE, LIMIT)])
+def test_an_unfinished_line_is_over_at_the_size_that_its_line_feed_would_pass(
+    start: bytes, limit: int
+) -> None:
+    lines = buffer(common=COMMON)
+    lines.receive(start.ljust(limit - 1, b"x"))
+    assert lines.next_line() is None
+
+    lines.receive(b"x")
+
+    with pytest.raises(RemoteProtocolError):
+        lines.next_line()
 
 
 @pytest.mark.parametrize("start", [INFERENCE, b'{"a":"', b' {"type": "inference.request","a":"'])

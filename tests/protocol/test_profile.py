@@ -1,6 +1,8 @@
 """The JSON profile, judged by the standard library's parser with hooks, a second opinion."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -143,6 +145,13 @@ def test_depth_at_its_limit(opening: bytes, closing: bytes, levels: int) -> None
     assert (verdict(line) is not None) == (levels <= MAX_DEPTH)
 
 
+def test_an_empty_object_is_a_level_without_a_colon() -> None:
+    line = b'{"a":' + b"[" * (MAX_DEPTH - 1) + b"{}" + b"]" * (MAX_DEPTH - 1) + b"}"
+
+    assert nesting(line) == MAX_DEPTH + 1
+    assert verdict(line) is None
+
+
 @pytest.mark.parametrize("levels", [MAX_BODY_DEPTH - 1, MAX_BODY_DEPTH, MAX_BODY_DEPTH + 1])
 def test_a_body_may_be_deeper_and_nothing_beside_it(levels: int) -> None:
     deep = b"[" * levels + b"]" * levels
@@ -172,3 +181,36 @@ def test_long_digits_in_a_text_or_a_fraction_are_no_integer() -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_an_object_or_refused(data: bytes) -> None:
     assert verdict(data) == expected(data)
+
+
+SMALL_STACK = """
+import threading
+from protocol.errors import RemoteProtocolError
+from protocol.profile import decode_object
+
+def decode():
+    for levels in (128, 129, 1000, 100_000):
+        for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+            for end in (closing, b"", b'"\\ud800"'):
+                deep = opening * levels + b"1" + end * levels
+                try:
+                    decode_object(b'{"type":"inference.request","body":' + deep + b"}")
+                    seen.append(levels)
+                except RemoteProtocolError as error:
+                    assert error.reason in ("too_deep", "not_json"), error.reason
+
+seen = []
+threading.stack_size(128 * 1024)
+thread = threading.Thread(target=decode)
+thread.start()
+thread.join()
+print(seen)
+"""
+
+
+def test_no_depth_reaches_the_end_of_a_small_stack() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[128, 128]\n", "")

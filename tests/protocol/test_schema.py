@@ -268,3 +268,41 @@ def test_a_validator_and_the_broker_agree_on_any_message(value: Any) -> None:
 @given(mutations(BROKER_LINES))
 def test_a_validator_and_the_agent_agree_on_any_message(value: Any) -> None:
     assert BROKER.is_valid(value) == agent_takes(json.dumps(value).encode())
+
+
+#: Members whose text is a name, a digest or another closed form.
+CLOSED_FORMS = {
+    "requestId", "toolCallId", "messageId", "attemptId", "schemaDigest", "baseCommit",
+    "sourceDigest", "actionDigest", "policyDigest", "tool", "model", "alias", "kind", "code",
+}  # fmt: skip
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of the texts in ``value`` that have a closed form."""
+    if isinstance(value, str):
+        return [path] if path[-1] in CLOSED_FORMS else []
+    if not isinstance(value, (dict, list)):
+        return []
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    free = {"input", "body", "result", "response", "inputSchema", "error"} if "v" in value else ()
+    return [leaf for key, item in items if key not in free for leaf in leaves(item, (*path, key))]
+
+
+@pytest.mark.parametrize("line", [*AGENT_LINES, *BROKER_LINES])
+@pytest.mark.parametrize("spoil", ["{}\n", "{}\r", "{}\u2028", "\n{}", " {}", "{}\0", "{}é"])
+def test_a_closed_form_is_matched_to_its_very_end(line: bytes, spoil: str) -> None:
+    value = json.loads(line)
+    for path in leaves(value):
+        if path[-1] == "model" and value["type"] == "event":
+            continue  # The agent's own name for it.
+        spoiled = copy.deepcopy(value)
+        place = spoiled
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = spoil.format(place[path[-1]])
+
+        assert not AGENT.is_valid(spoiled), path
+        assert not BROKER.is_valid(spoiled), path
+        data = json.dumps(spoiled).encode()
+        assert not broker_takes(data), path
+        assert not agent_takes(data), path
