@@ -13,6 +13,14 @@ import sys
 import time
 
 READ_BYTES = 65536
+LONG_LINE = 20_000
+
+
+def shortened(value):
+    """The same with every long text cut to its first 2000 characters."""
+    if isinstance(value, dict):
+        return {key: shortened(each) for key, each in value.items()}
+    return value[:2000] if isinstance(value, str) else value
 
 
 class Puppet:
@@ -35,8 +43,11 @@ class Puppet:
             return False
         *lines, self.buffer = (self.buffer + chunk).split(b"\n")
         for line in lines:
-            os.write(2, b"< " + line[:20000] + b"\n")
-            self.frames.append(json.loads(line))
+            frame = json.loads(line)
+            if len(line) > LONG_LINE:
+                line = json.dumps(shortened(frame)).encode()
+            self.do_stderr("< " + line.decode() + "\n")
+            self.frames.append(frame)
         return True
 
     def until(self, found):
@@ -105,7 +116,6 @@ class Puppet:
         os._exit(code)
 
     def do_die(self, signal_number):
-        signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
 
     def do_ignore_signals(self):
