@@ -28,7 +28,7 @@ from protocol.messages import (
     TaskStart,
     ToolRequest,
 )
-from protocol.profile import decode_object, is_plainly, reason_of
+from protocol.profile import decode_object, decode_plain
 
 M = TypeVar("M")
 
@@ -83,8 +83,8 @@ def decode_from_agent(line: bytes, *, limits: Limits) -> FromAgent | Rejected | 
     """
     message = None
     if len(line) < limits.max_frame_bytes and is_trivial(line):
-        message = _plain_message(line)
-    if message is None or misspelled(message) is not None:
+        message = decode_plain(line, _decode_plain)
+    if message is None or type(message.v) is not int or misspelled(message) is not None:
         found = _any_message(line, limits)
         if isinstance(found, Rejected | Dropped):
             return found
@@ -200,23 +200,6 @@ def _refusal_of(value: dict[str, Any], struct: type[FromAgent], pointer: str) ->
     return Rejected(
         request_id=request_id, request_type=request_type, code="invalid_message", pointer=pointer
     )
-
-
-def _plain_message(line: bytes) -> FromAgent | None:
-    """The message of a trivial ``line`` in one step, or None where that is not certain."""
-    malformed = False
-    try:
-        message = _decode_plain(line)
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, RecursionError):
-        malformed = True
-    if malformed:
-        # Raised out here, so that what msgspec said is not its context.
-        raise RemoteProtocolError("malformed_frame", reason_of(line))
-    if type(message.v) is not int or not is_plainly(message, line):
-        return None
-    return message
 
 
 def _any_message(line: bytes, limits: Limits) -> FromAgent | Rejected | Dropped:

@@ -145,6 +145,12 @@ def test_depth_at_its_limit(opening: bytes, closing: bytes, levels: int) -> None
     assert (verdict(line) is not None) == (levels <= MAX_DEPTH)
 
 
+def test_a_type_may_be_spelled_with_escapes() -> None:
+    line = b'{"type":"inference\\u002erequest","body":%s}' % (b"[" * 100 + b"]" * 100)
+
+    assert verdict(line) is not None
+
+
 def test_an_empty_object_is_a_level_without_a_colon() -> None:
     line = b'{"a":' + b"[" * (MAX_DEPTH - 1) + b"{}" + b"]" * (MAX_DEPTH - 1) + b"}"
 
