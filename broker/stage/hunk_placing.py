@@ -8,6 +8,7 @@ bounded, so no patch makes it slow.
 from collections.abc import Sequence
 from typing import Final
 
+from broker.stage.context_placing import settled
 from broker.stage.patch_plan import EVIDENCE_BYTES, Hunk, PatchRefusal
 
 __all__ = ["SearchBudget", "apply_hunks"]
@@ -49,7 +50,10 @@ def apply_hunks(data: bytes, hunks: Sequence[Hunk], *, file: int, budget: Search
     pieces: list[bytes] = []
     done = 0
     lines = _Lines(data)
-    for index, hunk in enumerate(hunks):
+    for index, stated in enumerate(hunks):
+        hunk = stated
+        if hunk.line is None:
+            hunk = settled(data, hunk, file=file, index=index, spend=budget.spend)
         at = _place(lines, hunk, budget)
         # Lines that need no line before them can only be the whole of a file.
         if at is None or at < done or (index and not hunk.old):

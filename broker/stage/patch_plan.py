@@ -25,6 +25,8 @@ class PatchRefusal(AirlockError):
     ``file`` and ``hunk`` are 0-based indexes, ``line`` is the 1-based line of the patch
     text. ``expected`` and ``found`` are bytes of the patch and of the tree, at most
     ``EVIDENCE_BYTES`` each: payload for the agent, never for a record or a log.
+    ``found_line`` is the 1-based line of the file at which ``found`` begins, where a text
+    was looked for that has no stated line.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class PatchRefusal(AirlockError):
         line: int | None = None,
         expected: bytes | None = None,
         found: bytes | None = None,
+        found_line: int | None = None,
     ) -> None:
         super().__init__(PATCH_TEXT[code])
         self.code: Final = code
@@ -44,6 +47,7 @@ class PatchRefusal(AirlockError):
         self.line: Final = line
         self.expected: Final = None if expected is None else expected[:EVIDENCE_BYTES]
         self.found: Final = None if found is None else found[:EVIDENCE_BYTES]
+        self.found_line: Final = found_line
 
 
 class PatchBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,9 @@ class Hunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at_end: bool  #: ``old`` must be the end of the file
     added: int
     removed: int
+    #: Lines, without blanks around them, of which each names a block that holds the next
+    #: one and at last ``old``. Only where ``line`` is not stated.
+    anchors: tuple[bytes, ...] = ()
 
 
 class BinaryPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,6 +152,8 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
     new_mode: int | None
     plain_names: bool
     change: tuple[Hunk, ...] | BinaryChange | None
+    #: False for a delete that does not state what it takes away.
+    states_content: bool = True
 
     def targets(self) -> list[PatchTarget]:
         """The paths that this section changes."""

@@ -147,7 +147,7 @@ class _Application:
         if file.change is None:
             if file.operation == "create" or entry is None:
                 return b""
-            if file.operation == "delete" and entry.blob.size:
+            if file.operation == "delete" and entry.blob.size and file.states_content:
                 found = self._loaded(entry, index)
                 raise PatchRefusal("patch_conflict", file=index, expected=b"", found=found)
             return entry.blob
