@@ -559,8 +559,9 @@ def test_lfs_pointers_stay_pointers_with_their_content_present_or_not(tmp_path: 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_an_unreadable_file_or_folder_is_listed(tmp_path: Path) -> None:
     checkout = repository(tmp_path / "c", {"a": b"a", "shut/b": b"b", "c": b"c"})
-    for path in (tmp_path.parents[1], tmp_path.parents[0], tmp_path):
-        path.chmod(0o755)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_mode & 0o777 == 0o700:
+            path.chmod(0o755)
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch").chmod(0o777)
     (checkout / "shut").chmod(0)
