@@ -5,6 +5,7 @@ engine is not, so that thousands of turns cost seconds.
 """
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from broker.stage.store import BlobStore
 from broker.stage.tree import Entry, StagedTree
 from protocol import records
 from protocol.connection import BrokerConnection
+from protocol.errors import Fault
 from protocol.ids import Digest, Id, RepoPath
 from protocol.limits import Limits
 from tests.attempts.checkouts import FILES, RECIPES
@@ -58,6 +60,7 @@ class ScriptedEngine:
     version: str = "0"
     rootless: bool = False
     hold: trio.Event | None = None
+    fails: str = ""  #: where the engine fails: ``spawn``, ``wait`` or ``start``
     runs: list[dict[str, bytes]] = field(default_factory=list)
     specs: list[SandboxSpec] = field(default_factory=list)
 
@@ -74,6 +77,7 @@ class ScriptedEngine:
         await trio.lowlevel.checkpoint()
 
     async def remove_work(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
         await trio.lowlevel.checkpoint()
 
     async def spawn(self, spec: SandboxSpec) -> Any:
@@ -86,13 +90,15 @@ class ScriptedEngine:
         }
         self.runs.append(files)
         self.specs.append(spec)
-        return ScriptedSandbox(files.get("value.txt", b""), self.hold)
+        if self.fails == "spawn":
+            raise Fault("engine_failed")
+        return ScriptedSandbox(files.get("value.txt", b""), self.hold, self.fails)
 
 
 class ScriptedSandbox:
     """A program that prints ``text`` and exits."""
 
-    def __init__(self, text: bytes, hold: trio.Event | None) -> None:
+    def __init__(self, text: bytes, hold: trio.Event | None, fails: str) -> None:
         self.stdout = MemoryReceiveStream()
         self.stderr = MemoryReceiveStream()
         self.stdout.put_data(text)
@@ -100,13 +106,16 @@ class ScriptedSandbox:
         self.stderr.put_eof()
         self._exit = Exit("exit", 0 if text == b"2\n" else 1)
         self._hold = hold
+        self._fails = fails
         self.destroyed = False
 
     async def wait(self) -> Exit:
         if self._hold is not None:
             await self._hold.wait()
         await trio.lowlevel.checkpoint()
-        return self._exit
+        if self._fails == "wait":
+            raise Fault("engine_failed")
+        return Exit("never_ran", None) if self._fails == "start" else self._exit
 
     async def destroy(self, grace_seconds: float = 0.0) -> None:
         with trio.CancelScope(shield=True):
@@ -241,6 +250,7 @@ class Setting:
     evaluate: Evaluate = EVALUATE
     inference: str | None = None
     hold: bool = False
+    fails: str = ""  #: see ``ScriptedEngine``
     deaf: bool = False  #: the agent does not read
 
 
@@ -281,7 +291,7 @@ async def make_bench(folder: Path, pipe: Pipe, setting: Setting) -> Bench:
     read = {"airlock.recipes.json": RECIPES}.get
     catalog = repository_catalog(read, image=IMAGE, max_output_bytes=4096)
     assert catalog is not None
-    engine = ScriptedEngine(hold=trio.Event() if setting.hold else None)
+    engine = ScriptedEngine(hold=trio.Event() if setting.hold else None, fails=setting.fails)
     root = HostRoot(None, DIGEST)
     prepared = Prepared(
         staged=staged,
