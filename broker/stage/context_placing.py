@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from broker.stage.nearest_region import line_number, nearest_region, region_at
+from broker.stage.nearest_region import Region, line_number, nearest_region, region_at
 from broker.stage.patch_plan import Hunk, PatchRefusal
 
 __all__ = ["settled"]
@@ -44,8 +44,7 @@ def settled(data: bytes, hunk: Hunk, *, file: int, index: int, spend: Spend) -> 
     """
     places = _places(data, hunk, spend)
     if len(places) != 1:
-        other = region_at(data, places[1], like=hunk.old) if places else None
-        region = other or nearest_region(data, hunk.old or b"\n".join(hunk.anchors))
+        region = _region(data, hunk, places)
         raise PatchRefusal(
             "patch_conflict",
             file=file,
@@ -65,6 +64,15 @@ def settled(data: bytes, hunk: Hunk, *, file: int, index: int, spend: Spend) -> 
         hunk, line=line_number(data, at) - 1, agreed=True, old=old, new=new,
         at_start=False, at_end=False, anchors=(),
     )  # fmt: skip
+
+
+def _region(data: bytes, hunk: Hunk, places: list[int]) -> Region | None:
+    """What to show of a file in which ``hunk`` has no place, or ``places``."""
+    if places:
+        return region_at(data, places[1], like=hunk.old)
+    if hunk.at_end and data:
+        return region_at(data, max(len(data) - max(len(hunk.old), 1), 0), like=hunk.old)
+    return nearest_region(data, hunk.old or b"\n".join(hunk.anchors))
 
 
 def _places(data: bytes, hunk: Hunk, spend: Spend) -> list[int]:

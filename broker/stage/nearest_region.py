@@ -6,6 +6,7 @@ begin. Work is bounded by bytes looked at and by places counted, whatever is in 
 """
 
 import re
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from broker.stage.patch_plan import EVIDENCE_BYTES
@@ -83,7 +84,7 @@ class _Feature(NamedTuple):
 
 
 def _features(lines: list[bytes]) -> list[_Feature]:
-    """Whole lines before words, the longest first: they are the least likely to mislead."""
+    """Whole lines and words, the longest first: they are the least likely to mislead."""
     whole: dict[bytes, list[int]] = {}
     words: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines):
@@ -92,11 +93,13 @@ def _features(lines: list[bytes]) -> list[_Feature]:
             whole.setdefault(stripped[:_FEATURE_BYTES], []).append(number)
         for word in _WORD.findall(line):
             words.setdefault(word[:_FEATURE_BYTES], []).append(number)
-    chosen: list[_Feature] = []
-    for table, most in ((whole, _FEATURES // 2), (words, _FEATURES)):
-        longest = sorted(table, key=len, reverse=True)[: most - len(chosen)]
-        chosen += [_Feature(text, tuple(table[text][:_VOTES])) for text in longest]
-    return chosen
+    ranked = [
+        [_Feature(text, tuple(table[text][:_VOTES])) for text in sorted(table, key=len)[::-1]]
+        for table in (whole, words)
+    ]
+    pairs = zip_longest(*(features[:_FEATURES] for features in ranked))
+    # In turn, because of a large file only few are looked for.
+    return [feature for pair in pairs for feature in pair if feature is not None][:_FEATURES]
 
 
 def _hits(data: bytes, features: list[_Feature]) -> list[tuple[_Feature, int, int]]:
@@ -149,8 +152,8 @@ def _region(data: bytes, start: int, lines: int, *, near: tuple[int, int]) -> Re
         if not end:
             end = len(data)
             break
-    if begin + EVIDENCE_BYTES <= offset < end:
-        # So much of the beginning would be shown that the likeness would not be seen.
+    if begin + EVIDENCE_BYTES <= offset and b"\n" not in data[begin : begin + EVIDENCE_BYTES]:
+        # The beginning of one long line would be all that is shown.
         begin = max(offset - EVIDENCE_BYTES // 4, data.rfind(b"\n", begin, offset) + 1)
         first = line
     return Region(first + 1, data[begin : min(end, begin + EVIDENCE_BYTES)])
