@@ -16,7 +16,7 @@ from protocol.bounds import is_trivial, misspelled, passed_bound
 from protocol.codes import ViolationCode, WireCode
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import KINDS, AgentReady, AgentState, is_vendor_kind
-from protocol.ids import ID_PATTERN
+from protocol.ids import ID_PATTERN, TOOL_NAME_PATTERN
 from protocol.limits import EventRate, Limits
 from protocol.messages import (
     AttemptComplete,
@@ -60,7 +60,8 @@ _PLACE: Final = re.compile(
     r" - at (?:`key` in )?`\$((?:\.[A-Za-z-]{1,32}|\[(?:[0-9]{1,4}|\.\.\.)\])*)`\Z"
 )
 _STEP: Final = re.compile(r"\.([A-Za-z-]+)|\[([0-9]+|\.\.\.)\]")
-_REQUEST_ID: Final = re.compile(ID_PATTERN)
+_matches_id: Final = re.compile(ID_PATTERN).match
+_matches_tool_name: Final = re.compile(TOOL_NAME_PATTERN).match
 
 _decode_plain: Final = msgspec.json.Decoder(FromAgent).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -84,13 +85,14 @@ def decode_from_agent(line: bytes, *, limits: Limits) -> FromAgent | Rejected | 
     message = None
     if len(line) < limits.max_frame_bytes and is_trivial(line):
         message = decode_plain(line, _decode_plain)
-    if message is None or type(message.v) is not int or misspelled(message) is not None:
+    if message is None or type(message.v) is not int or not _is_spelled(message):
         found = _any_message(line, limits)
         if isinstance(found, Rejected | Dropped):
             return found
         message = found
     if isinstance(message, ToolRequest):
-        if _is_over(message.input, line, limits.max_tool_input_bytes):
+        bound = limits.max_tool_input_bytes
+        if len(line) * _GROWTH > bound and _is_over(message.input, line, bound):
             return Rejected(
                 request_id=message.request_id,
                 request_type=ToolRequest,
@@ -187,19 +189,37 @@ def _convert(value: Any, struct: type[M]) -> tuple[M | None, str]:
         return None, str(error)
 
 
-def _refusal_of(value: dict[str, Any], struct: type[FromAgent], pointer: str) -> Rejected | Dropped:
-    """What becomes of a message of ``struct``'s type that does not have its form."""
+def _refusal_of(
+    value: dict[str, Any], struct: type[FromAgent], *, pointer: str | None = None, fault: str = ""
+) -> Rejected | Dropped:
+    """What becomes of a message of ``struct``'s type that does not have its form.
+
+    It is bad at ``pointer``, or where the text ``fault`` of msgspec says.
+    """
     if struct is Event:
         return Dropped("event_rejected")
     if struct is AttemptComplete:
         raise RemoteProtocolError("invalid_message")
     request_id = value.get("requestId")
-    if not isinstance(request_id, str) or _REQUEST_ID.match(request_id) is None:
+    if not isinstance(request_id, str) or _matches_id(request_id) is None:
         raise RemoteProtocolError("malformed_request")
-    request_type: RequestType = ToolRequest if struct is ToolRequest else InferenceRequest
     return Rejected(
-        request_id=request_id, request_type=request_type, code="invalid_message", pointer=pointer
+        request_id=request_id,
+        request_type=ToolRequest if struct is ToolRequest else InferenceRequest,
+        code="invalid_message",
+        pointer=pointer_of(fault, value, struct) if pointer is None else pointer,
     )
+
+
+def _is_spelled(message: FromAgent) -> bool:
+    """What ``misspelled`` says, spelled out for the type that comes most."""
+    if isinstance(message, ToolRequest):
+        return (
+            _matches_id(message.request_id) is not None
+            and _matches_tool_name(message.tool) is not None
+            and (message.tool_call_id is None or _matches_id(message.tool_call_id) is not None)
+        )
+    return misspelled(message) is None
 
 
 def _any_message(line: bytes, limits: Limits) -> FromAgent | Rejected | Dropped:
@@ -216,12 +236,12 @@ def _any_message(line: bytes, limits: Limits) -> FromAgent | Rejected | Dropped:
     struct = _struct_of(value, ours=_FROM_AGENT, theirs=_FROM_BROKER)
     message, fault = _convert(value, struct)
     if message is None:
-        return _refusal_of(value, struct, pointer_of(fault, value, struct))
+        return _refusal_of(value, struct, fault=fault)
     pointer = misspelled(message)
     if pointer is None and not is_trivial(line):
         pointer = passed_bound(message)
     if pointer is not None:
-        return _refusal_of(value, struct, pointer)
+        return _refusal_of(value, struct, pointer=pointer)
     return message
 
 

@@ -36,6 +36,7 @@ _AS_STEPS: Final = bytes(
     {0x5B: 0x01, 0x7B: 0x01, 0x5D: 0xFF, 0x7D: 0xFF}.get(byte, byte) for byte in range(256)
 )
 _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_NO_ESCAPES: Final = bytes(byte for byte in _NO_MARKS if byte not in b"\\/bfnrtu")
 _DIGITS_AS_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _LONG_RUN: Final = b"0" * len(str(MAX_SAFE_INTEGER))
 _BACKSLASH: Final = ord("\\")
@@ -118,7 +119,8 @@ def _may_be_deep(line: bytes, colons: int) -> bool:
 def nesting(line: bytes) -> int:
     """How many containers the innermost value of the JSON ``line`` lies in, itself counted."""
     if _BACKSLASH in line:
-        line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # What may stand behind a backslash stays until the escaped quotes are gone.
+        line = line.translate(None, _NO_ESCAPES).replace(b"\\\\", b"").replace(b'\\"', b"")
     # Two quotes side by side can be taken away wherever they are: what is inside of a
     # text stays inside. Then only texts with brackets are left to cut out.
     marks = line.translate(_AS_STEPS, _NO_MARKS).replace(b'""', b"")

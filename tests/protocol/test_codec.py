@@ -83,6 +83,9 @@ def raw_objects(draw: st.DrawFn) -> bytes:
 @example(
     b'{"v":1,"type":"tool.request","requestId":"r","tool":"a","input":{"n":9007199254740992}}\n'
 )
+@example(b'{"v":1,"type":"tool.request","requestId":"r","tool":"a","input":{},"toolCallId":"!"}\n')
+@example(b'{"v":1,"type":"tool.request","requestId":"r","tool":"A","input":{}}\n')
+@example(b'{"v":1,"type":"tool.request","requestId":"!","tool":"a","input":{}}\n')
 def test_the_quick_way_gives_what_the_thorough_way_gives(line: bytes) -> None:
     assert is_trivial(line)
     assert not is_trivial(padded(line))
