@@ -105,8 +105,8 @@ def result_document(result: AttemptResult) -> dict[str, Any]:
         "outcome": result.outcome,
         "claim": result.claim,
         "exitCode": result.exit_code,
-        "out": str(result.out),
-        "repo": str(result.repo),
+        "out": _path(result.out),
+        "repo": _path(result.repo),
         "base": {"commit": result.base_commit, "treeDigest": result.base_digest},
         "stage": {"treeDigest": result.source_digest},
         "candidate": {"treeDigest": result.candidate_digest, "verified": result.verified},
@@ -135,6 +135,11 @@ def result_document(result: AttemptResult) -> dict[str, Any]:
         "recipeCatalog": result.catalog_source,
         "ledger": {"entries": result.ledger_head[0] + 1, "head": result.ledger_head[1]},
     }
+
+
+def _path(path: Path) -> str:
+    """A path of this machine as text; what is not UTF-8 in it is replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _patch(summary: PatchSummary | None) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """The checkout is only read; what comes out is patches that stock git takes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,16 @@ async def test_a_checkout_without_a_commit_can_be_worked_on(puppet: Any, tmp_pat
     apply(fresh, played.out / "patch.diff")
     (tmp_path / "judged").mkdir()
     assert tree_digest(fresh, tmp_path / "judged") == played.document["candidate"]["treeDigest"]
+
+
+async def test_a_checkout_in_a_folder_whose_name_is_no_text_can_be_worked_on(
+    puppet: Any, tmp_path: Path
+) -> None:
+    repo = checkout(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")))
+    before = survey(repo)
+
+    played: Played = await puppet([read("r", "value.txt"), answer("r"), complete()], repo=repo)
+
+    assert survey(repo) == before
+    assert played.document["outcome"] == "succeeded"
+    assert played.document["repo"].endswith("/\ufffd\ufffd")
