@@ -26,7 +26,13 @@ from protocol.codes import WireCode
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import FEATURE_OF_KIND, AgentReady
 from protocol.framing import LineBuffer
-from protocol.limits import MAX_INVALID, MAX_STREAM_FRAME_BYTES, Limits
+from protocol.limits import (
+    MAX_INVALID,
+    MAX_NOISE_BYTES,
+    MAX_NOISE_LINES,
+    MAX_STREAM_FRAME_BYTES,
+    Limits,
+)
 from protocol.messages import (
     AttemptCancel,
     AttemptComplete,
@@ -44,7 +50,12 @@ from protocol.messages import (
     wire_error,
 )
 from protocol.side import CLOSED, NEED_DATA, Answer, Connection, OpenRequest, Signal
-from protocol.state import expects_only_the_end, hears_agent, violation_of
+from protocol.state import (
+    awaits_first_frame,
+    expects_only_the_end,
+    hears_agent,
+    violation_of,
+)
 
 __all__ = [
     "CLOSED",
@@ -65,9 +76,14 @@ Received = FromAgent | Rejected | Dropped
 
 @final
 class BrokerConnection(Connection[Received]):
-    """The broker's side. ``limits`` are the ones that ``task.start`` will advertise."""
+    """The broker's side. ``limits`` are the ones that ``task.start`` will advertise.
 
-    def __init__(self, limits: Limits) -> None:
+    With ``quarantine_noise`` lines before the first frame that do not begin with ``{`` are
+    dropped and counted, up to a bound, for images whose runtime prints before the agent
+    can stop it. They are never parsed.
+    """
+
+    def __init__(self, limits: Limits, *, quarantine_noise: bool = False) -> None:
         super().__init__(
             LineBuffer(
                 max(limits.max_inference_frame_bytes, limits.max_frame_bytes),
@@ -79,6 +95,9 @@ class BrokerConnection(Connection[Received]):
         self.requests = 0  #: How many requests came, the rejected ones included.
         self.events = 0  #: How many events came, the dropped ones included.
         self.invalid = 0  #: How many messages were not of their form.
+        self._quarantines: Final = quarantine_noise
+        self._noise_lines = 0
+        self._noise_bytes = 0
         self._offered: frozenset[str] = frozenset()
         self._ready_seen = False
         self._cancelled = False
@@ -96,6 +115,8 @@ class BrokerConnection(Connection[Received]):
         if not hears:
             raise RemoteProtocolError(violation_of(self._state))
         self.last_frame = line
+        if self._quarantines and awaits_first_frame(self._state) and not line.startswith(b"{"):
+            return self._quarantine(line)
         match decode_from_agent(line, limits=self.limits):
             case ToolRequest() as message:
                 return self._admit(message, OpenRequest(ToolRequest))
@@ -111,6 +132,14 @@ class BrokerConnection(Connection[Received]):
                 return self._count_event(dropped)
             case Rejected() as rejected:
                 return self._reject(rejected)
+
+    def _quarantine(self, line: bytes) -> Dropped:
+        """Count a line of noise; over the bound it is what it would be without quarantine."""
+        self._noise_lines += 1
+        self._noise_bytes += len(line) + 1
+        if self._noise_lines > MAX_NOISE_LINES or self._noise_bytes > MAX_NOISE_BYTES:
+            raise RemoteProtocolError("malformed_frame", "not_json")
+        return Dropped("stdout_noise")
 
     def _admit(
         self, message: ToolRequest | InferenceRequest, request: OpenRequest

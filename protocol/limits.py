@@ -25,6 +25,11 @@ MAX_BODY_DEPTH: Final = 128
 #: working agent sends none; a hundred leave room for one that is being debugged.
 MAX_INVALID: Final = 100
 
+#: Text before the first frame of an image that asked for it: a runtime's banner or its
+#: warnings, not a log.
+MAX_NOISE_LINES: Final = 64
+MAX_NOISE_BYTES: Final = 64 * KIB
+
 #: A streaming frame is one write to the agent; above this a slow reader would hold
 #: too much at once.
 MAX_STREAM_FRAME_BYTES: Final = 256 * KIB

@@ -114,6 +114,11 @@ def hears_agent(state: AttemptState) -> bool:
     return AttemptComplete in TRANSITIONS[state]
 
 
+def awaits_first_frame(state: AttemptState) -> bool:
+    """Whether the agent has been told its task and has not said anything valid yet."""
+    return state is AttemptState.STARTING
+
+
 def expects_only_the_end(state: AttemptState) -> bool:
     """Whether no message is legal in ``state``, but the stream has not ended."""
     legal = TRANSITIONS[state].keys()

@@ -43,8 +43,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index",
-         "--disable-pip-version-check", "--prefix", str(home), "--ignore-installed", str(wheel)],
+        [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q",
+         "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)],
         check=True, capture_output=True,
     )  # fmt: skip
     # Ours come first; the tree's own editable finder must not be started, so no site files.
@@ -84,6 +84,11 @@ def test_the_command_starts_in_a_hostile_checkout(installed: Path, hostile: Path
         [installed / "airlock", "--help"], cwd=hostile, capture_output=True, text=True, check=False
     )
 
+    where = subprocess.run(
+        [installed / "python", "-c", "import broker; print(broker.__file__)"],
+        cwd="/", capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert where.startswith(str(installed.parent)), "the test runs another airlock"
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: airlock")
 

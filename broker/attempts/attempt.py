@@ -163,7 +163,7 @@ class Attempt:
     ) -> tuple[Ending, Exit | None]:
         spec = self._spec
         self._enter("starting", recorder)
-        connection = BrokerConnection(spec.limits)
+        connection = BrokerConnection(spec.limits, quarantine_noise=prepared.quarantine_noise)
         start = make_task_start(
             spec,
             prepared.staged,

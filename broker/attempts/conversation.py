@@ -217,6 +217,8 @@ class Conversation:
             case Rejected():
                 self._notes.refused(item.code, frame)
                 return self._connection.reject(item)
+            case Dropped(code="stdout_noise"):
+                self._notes.noise(frame)
             case Dropped():
                 self._notes.dropped(frame, trio.current_time())
         return None

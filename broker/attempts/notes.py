@@ -47,6 +47,10 @@ class Notes:
             self._noted_at = now
             self.flush()
 
+    def noise(self, line: bytes) -> None:
+        """A line of text before the first frame, of an image that may print some."""
+        self._append("stdout_noise", line)
+
     def flush(self) -> None:
         """Notes what was added up."""
         if self._count:

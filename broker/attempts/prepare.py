@@ -21,13 +21,15 @@ from broker.attempts.scripted import ScriptedSource
 from broker.attempts.spec import AttemptSpec
 from broker.engines.engine import Engine
 from broker.engines.image import LocalImage, load_image
+from broker.engines.image_preflight import agent_protocols
 from broker.engines.podman import PodmanEngine
 from broker.engines.selection import select_engine
-from broker.engines.spec import Root
+from broker.engines.spec import ImageRoot, Root
 from broker.locations import make_state
 from broker.policy.registry import RouteEntry, RouteRegistry
 from broker.recipes.catalog import Catalog, host_catalog, no_catalog, repository_catalog
 from broker.stage.snapshot import Staged, stage_checkout
+from protocol.errors import Refusal
 from protocol.ids import ModelAlias
 from protocol.messages import Api, Budget, InferenceOffer, ModelOffer
 
@@ -45,6 +47,8 @@ SCRIPTED_OUTPUT_TOKENS: Final = 32_000
 SCRIPTED_BUDGET: Final = InferenceBudget(
     requests=1_000, input_tokens=50_000_000, output_tokens=5_000_000
 )
+#: The version of the agent protocol that is spoken here.
+PROTOCOL_VERSION: Final = 1
 #: Longest wait for one answer of a model.
 INFERENCE_SECONDS: Final = 600.0
 
@@ -59,6 +63,7 @@ class Prepared:
     engine: Engine
     places: Mapping[str, RecipePlace]
     inference: InferenceSide | None
+    quarantine_noise: bool = False  #: the agent's image may print before its first frame
 
 
 async def prepare(spec: AttemptSpec, *, scratch: Path) -> Prepared:
@@ -77,6 +82,7 @@ async def prepare(spec: AttemptSpec, *, scratch: Path) -> Prepared:
     )
     engines = _Engines(spec)
     engine = await engines.open(agent.root, agent.image)
+    quarantine = await _speaks_our_protocol(agent, engine)
     staged = await trio.to_thread.run_sync(
         partial(
             stage_checkout,
@@ -105,7 +111,21 @@ async def prepare(spec: AttemptSpec, *, scratch: Path) -> Prepared:
         engine=engine,
         places=places,
         inference=inference,
+        quarantine_noise=quarantine,
     )
+
+
+async def _speaks_our_protocol(agent: Agent, engine: Engine) -> bool:
+    """``Refusal("agent_incompatible")`` for an image whose label does not offer version 1.
+
+    The label decides before anything of the image runs. Whether its noise is quarantined.
+    """
+    if not (isinstance(agent.root, ImageRoot) and isinstance(engine, PodmanEngine)):
+        return False
+    config = await engine.image_config(agent.root.reference)
+    if PROTOCOL_VERSION not in agent_protocols(config):
+        raise Refusal("agent_incompatible")
+    return config.quarantines_noise
 
 
 class _Engines:

@@ -31,6 +31,8 @@ MAX_IMAGE_BYTES: Final = 8 * 1024**3
 MAX_INSPECT_BYTES: Final = 1024 * 1024
 
 _PROTOCOL_LABEL: Final = "dev.airlock.agent-protocol"
+#: ``quarantine``: the image's runtime may print before its first frame (protocol.md 3.9).
+_NOISE_LABEL: Final = "dev.airlock.stdout-noise"
 _MAX_VERSION_DIGITS: Final = 4
 
 
@@ -47,6 +49,12 @@ class ImageConfig:
     layers: int
     size_bytes: int | None  #: ``None`` where the document does not say
     protocol_label: str
+    noise_label: str
+
+    @property
+    def quarantines_noise(self) -> bool:
+        """Whether text before the first frame is dropped, not a violation."""
+        return self.noise_label == "quarantine"
 
 
 def parse_image_inspect(data: bytes) -> ImageConfig:
@@ -141,6 +149,7 @@ def _image_config(
 ) -> ImageConfig:
     if not isinstance(layers, list) or not isinstance(size, int | None):
         raise Refusal("image_forbidden")
+    labels = _mapping(config.get("Labels"))
     return ImageConfig(
         architecture=_text(architecture),
         operating_system=_text(operating_system),
@@ -150,7 +159,8 @@ def _image_config(
         entrypoint=bool(config.get("Entrypoint")),
         layers=len(layers),
         size_bytes=size,
-        protocol_label=_text(_mapping(config.get("Labels")).get(_PROTOCOL_LABEL, "")),
+        protocol_label=_text(labels.get(_PROTOCOL_LABEL, "")),
+        noise_label=_text(labels.get(_NOISE_LABEL, "")),
     )
 
 

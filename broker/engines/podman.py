@@ -20,7 +20,7 @@ from broker.engines.cgroups import Cgroup, CgroupHome, find_memory_home, stale_g
 from broker.engines.engine import SelfTest
 from broker.engines.hostfacts import read_process_facts
 from broker.engines.image import build_image, load_image
-from broker.engines.image_preflight import check_image, parse_image_inspect
+from broker.engines.image_preflight import ImageConfig, check_image, parse_image_inspect
 from broker.engines.owners import NAME_PREFIX, Owner, owner_of_name
 from broker.engines.podman_argv import PodmanSetting, podman_run
 from broker.engines.podman_host import PodmanHost
@@ -67,7 +67,7 @@ class PodmanEngine:
         self._host: Final = host
         self._owner: Final = owner
         self._state: Final = state
-        self._images: Final[dict[str, str]] = {}
+        self._images: Final[dict[str, tuple[str, ImageConfig]]] = {}
         self._memory_home: Final[CgroupHome | None] = (
             find_memory_home() if host.cgroup_version == 1 and not host.rootless else None
         )
@@ -122,7 +122,7 @@ class PodmanEngine:
         """
         if not isinstance(spec.root, ImageRoot):
             raise Refusal("unsupported")
-        image_id = await self._resolve(spec.root.reference)
+        image_id, _ = await self._resolve(spec.root.reference)
         name = self._owner.new_name()
         cgroup = None
         event = None
@@ -212,8 +212,12 @@ class PodmanEngine:
         )
         return done.stdout.strip() if done.returncode == 0 else None
 
-    async def _resolve(self, reference: str) -> str:
-        """The local image's id, checked once: 64 hex digits."""
+    async def image_config(self, reference: str) -> ImageConfig:
+        """What the local image says of itself; ``Refusal`` as for ``spawn``."""
+        return (await self._resolve(reference))[1]
+
+    async def _resolve(self, reference: str) -> tuple[str, ImageConfig]:
+        """The local image's id (64 hex digits) and configuration, checked once."""
         if reference not in self._images:
             if "sha256:" not in reference or reference.startswith("-"):
                 raise Refusal("image_unpinned")
@@ -224,8 +228,9 @@ class PodmanEngine:
             )
             if done.returncode != 0:
                 raise Refusal("image_unknown")
+            config = parse_image_inspect(done.stdout)
             check_image(
-                parse_image_inspect(done.stdout),
+                config,
                 architecture=_ARCHITECTURES[os.uname().machine],
                 user_replaced=True,
                 entrypoint_replaced=True,
@@ -234,7 +239,7 @@ class PodmanEngine:
             image_id = msgspec.json.decode(identity[0]["Id"], type=str)
             if reference.startswith(DIGEST_PREFIX) and reference[7:] != image_id:
                 raise Refusal("image_unknown")
-            self._images[reference] = image_id
+            self._images[reference] = (image_id, config)
         return self._images[reference]
 
     async def _in_user_namespace(self, *argv: str) -> None:
