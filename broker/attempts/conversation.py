@@ -220,7 +220,7 @@ class Conversation:
             case Dropped(code="stdout_noise"):
                 self._notes.noise(frame)
             case Dropped():
-                self._notes.dropped(frame, trio.current_time())
+                self._notes.dropped(item.code, frame, trio.current_time())
         return None
 
     def _handle_tool(self, request: ToolRequest, frame: bytes) -> bytes | None:
@@ -289,7 +289,7 @@ class Conversation:
 
     def _handle_event(self, event: Event, frame: bytes) -> None:
         if not self._events.admits(trio.current_time()):
-            self._notes.dropped(frame, trio.current_time())
+            self._notes.dropped("event_rejected", frame, trio.current_time())
             return
         self._events.agent_event(event)
         self._recorder.append(

@@ -24,9 +24,8 @@ class Notes:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder: Final = recorder
-        self._count = 0
-        self._bytes = 0
-        self._noted_at: float | None = None
+        self._tally: Final[dict[ViolationCode, tuple[int, int]]] = {}
+        self._flushed = 0.0
 
     def refused(self, code: WireCode, frame: bytes) -> None:
         """A request that is answered with ``code`` and was not looked at further."""
@@ -35,16 +34,17 @@ class Notes:
         else:
             self._append("limit_exceeded" if code in _COUNTED else "invalid_message", frame)
 
-    def dropped(self, frame: bytes, now: float) -> None:
+    def dropped(self, code: ViolationCode, frame: bytes, now: float) -> None:
         """An event that nobody will see. ``now`` is in seconds."""
-        if self._noted_at is None:
-            self._noted_at = now
-            self._append("event_rejected", frame)
+        if code not in self._tally:
+            self._tally[code] = (0, 0)
+            self._flushed = now
+            self._append(code, frame)
             return
-        self._count += 1
-        self._bytes += len(frame)
-        if now - self._noted_at >= TALLY_SECONDS:
-            self._noted_at = now
+        count, size = self._tally[code]
+        self._tally[code] = (count + 1, size + len(frame))
+        if now - self._flushed >= TALLY_SECONDS:
+            self._flushed = now
             self.flush()
 
     def noise(self, line: bytes) -> None:
@@ -53,11 +53,10 @@ class Notes:
 
     def flush(self) -> None:
         """Notes what was added up."""
-        if self._count:
-            self._recorder.append(
-                records.Diagnostic(code="event_rejected", count=self._count, bytes=self._bytes)
-            )
-            self._count = self._bytes = 0
+        for code, (count, size) in self._tally.items():
+            if count:
+                self._recorder.append(records.Diagnostic(code=code, count=count, bytes=size))
+                self._tally[code] = (0, 0)
 
     def _append(self, code: DiagnosticCode | ViolationCode, frame: bytes) -> None:
         self._recorder.append(
