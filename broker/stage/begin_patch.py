@@ -50,6 +50,9 @@ _END_OF_FILE: Final = b"*** End of File"
 
 _ADDED: Final = re.compile(rb"(?:\+[^\n]*+\n)*+")
 _BODY: Final = re.compile(rb"(?:[ +-][^\n]*+\n|\n)*+")
+_PLUS: Final = re.compile(rb"(?:\n\+[^\n]*+)++")
+_MINUS: Final = re.compile(rb"(?:\n-[^\n]*+)++")
+_EMPTY: Final = re.compile(rb"\n*+")
 _NUMBERS: Final = re.compile(rb"@@ -[0-9]+(?:,[0-9]+)? \+[0-9]+(?:,[0-9]+)? @@")
 
 _BLANKS: Final = b" \t\r"
@@ -85,22 +88,17 @@ def parse_begin_patch(data: bytes, *, bounds: PatchBounds = AGENT_BOUNDS) -> Pat
     nul = data.find(b"\0")
     if nul >= 0:
         raise PatchRefusal("patch_malformed", line=data.count(b"\n", 0, nul) + 1)
-    files = _Reader(data if data.endswith(b"\n") else data + b"\n").sections()
-    if len(files) > bounds.files:
-        raise PatchRefusal("patch_too_many_files", file=bounds.files)
-    hunks = 0
-    for index, file in enumerate(files):
-        hunks += len(file.change) if isinstance(file.change, tuple) else 0
-        if hunks > bounds.hunks:
-            raise PatchRefusal("patch_too_many_hunks", file=index)
-    return PatchPlan(files=tuple(files))
+    text = data if data.endswith(b"\n") else data + b"\n"
+    return PatchPlan(files=tuple(_Reader(text, bounds).sections()))
 
 
 class _Reader:
     """Reads the sections of one patch, one after the other."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, bounds: PatchBounds) -> None:
         self._text = PatchText(data)
+        self._bounds = bounds
+        self._hunks_left = bounds.hunks
         self._file = 0
         self._hunk: int | None = None
 
@@ -113,6 +111,8 @@ class _Reader:
         files: list[FilePatch] = []
         while text.line != _END:
             self._file, self._hunk = len(files), None
+            if self._file == self._bounds.files:
+                raise PatchRefusal("patch_too_many_files", file=self._file)
             files.append(self._section())
         if not files:
             raise self._refusal("patch_malformed")
@@ -139,6 +139,7 @@ class _Reader:
         body = self._run(_ADDED)
         if not body:
             return _file("create", old=None, new=name, change=None)
+        self._count_hunk()
         content = (b"\n" + body).replace(b"\n+", b"\n")[1:]
         hunk = Hunk(line=0, agreed=True, old=b"", new=content, at_start=True, at_end=True,
                     added=body.count(b"\n"), removed=0)  # fmt: skip
@@ -157,6 +158,7 @@ class _Reader:
             text.line.startswith(b"@@") or (not hunks and text.line[:1] in (b" ", b"+", b"-", b""))
         ):
             self._hunk = len(hunks)
+            self._count_hunk()
             hunks.append(self._read_hunk())
         if moved is not None:
             return _file("rename", old=name, new=moved, change=tuple(hunks) or None)
@@ -178,20 +180,23 @@ class _Reader:
         body = self._run(_BODY)
         if not body:
             raise self._refusal("patch_malformed")
-        lines = body[:-1].split(b"\n")
-        # An empty line is a context line that has lost its blank, which takes nothing off.
-        old = [line[1:] for line in lines if line[:1] != b"+"]
-        new = [line[1:] for line in lines if line[:1] != b"-"]
-        if len(old) == len(new) == len(lines):
+        # As one text in which each line follows a line feed, so that no line is handled alone.
+        text_lines = b"\n" + body[:-1]
+        added, removed = text_lines.count(b"\n+"), text_lines.count(b"\n-")
+        if not added and not removed:
             raise self._refusal("patch_no_change", start)
         at_end = text.line == _END_OF_FILE
         if at_end:
             text.advance()
         return Hunk(
-            line=None, agreed=False, old=_joined(old), new=_joined(new), at_start=False,
-            at_end=at_end, added=len(lines) - len(old), removed=len(lines) - len(new),
-            anchors=tuple(anchors),
+            line=None, agreed=False, old=_side(text_lines, _PLUS), new=_side(text_lines, _MINUS),
+            at_start=False, at_end=at_end, added=added, removed=removed, anchors=tuple(anchors),
         )  # fmt: skip
+
+    def _count_hunk(self) -> None:
+        self._hunks_left -= 1
+        if self._hunks_left < 0:
+            raise PatchRefusal("patch_too_many_hunks", file=self._file)
 
     def _run(self, pattern: re.Pattern[bytes]) -> bytes:
         """The lines from the current one on that ``pattern`` takes."""
@@ -206,16 +211,23 @@ class _Reader:
         self._text.advance()
 
     def _skip_empty(self) -> None:
-        while not self._text.line and not self._text.ended():
-            self._text.advance()
+        self._run(_EMPTY)
 
     def _refusal(self, code: _Code, at: int | None = None) -> PatchRefusal:
         line = self._text.number(at)
         return PatchRefusal(code, file=self._file, hunk=self._hunk, line=line)
 
 
-def _joined(lines: list[bytes]) -> bytes:
-    return b"\n".join([*lines, b""])
+def _side(lines: bytes, other: re.Pattern[bytes]) -> bytes:
+    """The lines that are not of the ``other`` side, without their tags.
+
+    An empty line has lost its tag, so there is nothing to take off. A patch holds no NUL:
+    it marks the tags until all are found, because a line may begin with what looks like one.
+    """
+    kept = other.sub(b"", lines)
+    for tag in (b"\n ", b"\n-", b"\n+"):
+        kept = kept.replace(tag, b"\n\0")
+    return kept.replace(b"\n\0", b"\n")[1:] + b"\n" if kept else b""
 
 
 def _file(
