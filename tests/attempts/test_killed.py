@@ -29,6 +29,7 @@ from protocol.errors import Fault, Refusal
 from protocol.ids import Id
 from tests.attempts.bench import as_line
 from tests.attempts.checkouts import change, checkout, creation, survey
+from tests.attempts.ledger_rules import assert_effects_follow_their_decisions
 from tests.attempts.puppetry import ledger_of
 from tests.attempts.steps import Step, answer, do, event, infer, read, tool
 
@@ -106,6 +107,7 @@ def test_every_answer_that_the_agent_got_is_in_the_ledger(tmp_path: Path, seed: 
     assert len(received) >= last
     ledger = bodies(folder)
     assert isinstance(verify_ledger(folder / "ledger"), VerifiedLedger)
+    assert_effects_follow_their_decisions(ledger, killed=True)
     by_frame = {digest_bytes(as_line(step)[:-1]): step["frame"]["requestId"] for step in steps}
     known = {
         by_frame[each.frame_digest]: each.request
@@ -207,6 +209,7 @@ async def test_nothing_of_an_attempt_is_left_ten_seconds_after_the_daemon(
     assert survey(repo) == before
     ledger = bodies(out)
     assert isinstance(verify_ledger(out / "ledger"), VerifiedLedger)
+    assert_effects_follow_their_decisions(ledger, killed=True)
     reads = [each for each in ledger if isinstance(each, records.Read)]
     assert [each.status for each in reads] == ["done"] * 5
     (patched,) = [each for each in ledger if isinstance(each, records.EffectFinished)]

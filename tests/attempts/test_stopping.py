@@ -153,6 +153,23 @@ async def test_an_agent_that_does_not_read_is_stalled(tmp_path: Path) -> None:
     assert [each.code for each in of(bench, records.Violation)] == ["agent_not_reading"]
 
 
+async def test_what_waits_for_an_agent_that_does_not_read_is_bounded(tmp_path: Path) -> None:
+    """Nine thousand pipelined reads of a tenth of a megabyte: 900 MB, if they were all done."""
+    limits = Limits(write_stall_ms=1500)
+    files = {"big.txt": b"x" * 100 * 2**10 + b"\n"}
+    async with conversing(tmp_path / "a", limits=limits, files=files, deaf=True) as (bench, agent):
+        agent.send(*(read(f"r{number}", "big.txt") for number in range(9_000)))
+        most = 0
+        while not agent.served.is_set():
+            most = max(most, bench.pipe.unsent)
+            await trio.sleep(0.01)
+
+    assert bench.conversation.violations == ["agent_not_reading"]
+    assert most < 2.5 * limits.max_response_frame_bytes
+    refused = [each for each in of(bench, records.Diagnostic) if each.code == "limit_exceeded"]
+    assert len(refused) > 1_000
+
+
 @pytest.mark.parametrize("tail", [b"", b"\n", b'{"v":1,"ty'])
 async def test_an_end_without_a_claim_is_agent_exited(tmp_path: Path, tail: bytes) -> None:
     async with conversing(tmp_path / "a") as (bench, agent):

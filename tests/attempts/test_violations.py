@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from broker.attempts.progress import Counters
 from broker.engines.hostfacts import processes_with_argument
 from protocol import records
 from protocol.limits import EventRate, Limits
+from tests.attempts.checkouts import change
 from tests.attempts.puppetry import Played, make_spec
 from tests.attempts.steps import (
     Step,
@@ -178,6 +180,53 @@ async def test_an_agent_that_leaves_is_agent_exited_with_its_code(
         None,
         code,
     )
+
+
+async def test_what_an_agent_leaves_behind_does_not_keep_its_attempt_open(puppet: Any) -> None:
+    marker = f"marker-{id(puppet)}"
+    played = await puppet([do("grandchild"), do("exit", code=5)], agent_arguments=(marker,))
+
+    assert played.result.outcome == "agent_exited"
+    assert played.result.exit_code == 5
+    assert processes_with_argument(marker.encode()) == {}
+
+
+async def test_an_agent_that_stays_after_its_claim_is_ended_and_the_claim_counts(
+    puppet: Any,
+) -> None:
+    marker = f"marker-{id(puppet)}"
+    played = await puppet(
+        [complete(), do("ignore_signals"), do("end"), do("forever")],
+        limits=Limits(exit_grace_ms=300),
+        agent_arguments=(marker,),
+    )
+
+    assert played.result.outcome == "succeeded"
+    assert played.said("end of input") == [""]
+    assert processes_with_argument(marker.encode()) == {}
+
+
+async def test_attempts_side_by_side_do_not_meet(puppet: Any, tmp_path: Path) -> None:
+    """Each has its own stage and ledger, and none sweeps away what another has."""
+    played: dict[int, Played] = {}
+
+    async def one(number: int) -> None:
+        steps = [
+            tool("p", "apply_patch", patch=change("value.txt", "1", str(number))),
+            tool("c", "run_recipe", recipeId="check"),
+            answer("c"),
+            complete(),
+        ]
+        played[number] = await puppet(steps, out=tmp_path / f"out{number}")
+
+    async with trio.open_nursery() as nursery:
+        for number in (2, 3, 4):
+            nursery.start_soon(one, number)
+
+    for number, each in played.items():
+        assert each.result.outcome == "succeeded"
+        assert each.answer("c")["result"]["stdout"] == f"{number}\n"
+    assert len({each.document["candidate"]["treeDigest"] for each in played.values()}) == 3
 
 
 async def test_half_a_frame_at_the_end_is_never_parsed(puppet: Any) -> None:

@@ -53,6 +53,13 @@ CASES: dict[str, tuple[list[str], int, str]] = {
         65,
         "out_inside_checkout",
     ),
+    "results by a link into it": (["--out", "{tmp}/link/out"], 65, "out_inside_checkout"),
+    "results in a checkout named by a link": (
+        ["--repo", "{tmp}/link", "--out", "{tmp}/repo/out"],
+        65,
+        "out_inside_checkout",
+    ),
+    "a folder inside a checkout": (["--repo", "{tmp}/repo/tools"], 65, "not_a_checkout"),
     "results where something is": (["--out", "{tmp}/plain"], 65, "out_not_empty"),
     "results in a file": (["--out", "{tmp}/good-task"], 65, "out_not_empty"),
     "an unknown agent": (["--agent", "nobody"], 65, "agent_unknown"),
@@ -120,6 +127,7 @@ def written(folder: Path) -> dict[str, Any]:
 def prepare(tmp: Path) -> Path:
     """A checkout and the files that the cases name."""
     repo = checkout(tmp / "repo")
+    (tmp / "link").symlink_to(repo)
     (tmp / "plain").mkdir()
     (tmp / "plain/file").write_text("x")
     (tmp / "linked").mkdir()
