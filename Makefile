@@ -10,7 +10,8 @@ demo:
 test:
 	@.ci/setup test
 	@$(MAKE) --no-print-directory check
-	@$(PYTHON) -m pytest -q -n 2 --dist loadgroup
+	@$(PYTHON) -m pytest -q -n 2 -m "not engine"
+	@$(PYTHON) -m pytest -q -m engine
 
 check:
 	@$(PYTHON) -m ruff check .

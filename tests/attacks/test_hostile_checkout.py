@@ -12,7 +12,7 @@ from tests.attempts.checkouts import FILES, change, checkout, survey
 from tests.attempts.steps import answer, complete, tool
 from tests.stage.repositories import git, write
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 CONFIG = """
 [core]

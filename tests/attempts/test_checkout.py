@@ -11,7 +11,7 @@ from tests.attempts.puppetry import Played
 from tests.attempts.steps import Step, answer, complete, read, tool
 from tests.stage.repositories import git
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 MOVED = (
     "diff --git a/tools/check b/tools/check\nold mode 100644\nnew mode 100755\n"

@@ -14,7 +14,7 @@ from tests.attempts.puppetry import Played
 from tests.attempts.steps import answer, complete, read, tool
 from tests.stage.repositories import judged_digest
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 STEPS = [
     read("r1", "value.txt"),

@@ -52,7 +52,7 @@ class Breaking:
             self._folder.write_text("in the way")
 
 
-@pytest.mark.xdist_group("engine")
+@pytest.mark.engine
 async def test_an_attempt_whose_results_cannot_be_kept_ends_as_infrastructure(
     puppet: Any, repo: Path, tmp_path: Path
 ) -> None:
@@ -75,7 +75,7 @@ async def test_an_attempt_whose_results_cannot_be_kept_ends_as_infrastructure(
     assert survey(repo) == before
 
 
-@pytest.mark.xdist_group("engine")
+@pytest.mark.engine
 async def test_a_full_ledger_ends_its_attempt_in_order(puppet: Any) -> None:
     """A hundred thousand events, each of which is a record."""
     limits = Limits(

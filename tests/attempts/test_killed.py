@@ -33,7 +33,7 @@ from tests.attempts.ledger_rules import assert_effects_follow_their_decisions
 from tests.attempts.puppetry import ledger_of
 from tests.attempts.steps import Step, answer, do, event, infer, read, tool
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
 

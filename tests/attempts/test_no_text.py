@@ -13,7 +13,7 @@ from tests.attempts.checkouts import checkout, creation
 from tests.attempts.puppetry import Played
 from tests.attempts.steps import answer, complete, do, event, infer, read, send, tool
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 CANARY = "CaNaRy7x9QzK42Wv"
 FORMS = (

@@ -14,7 +14,7 @@ from tests.attempts.puppetry import Played
 from tests.attempts.steps import Step, answer, complete, tool
 from tests.stage.repositories import repository
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 #: What a recipe can find out about where it runs, as one JSON line.
 LOOK = b"""

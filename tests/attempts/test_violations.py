@@ -30,7 +30,7 @@ from tests.attempts.steps import (
 )
 from tests.protocol.bad_lines import BAD_LINES
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 LINES = {line.name: line for line in BAD_LINES}
 #: One of each kind of check; all of them run against the conversation without an engine.

@@ -9,7 +9,7 @@ from tests.cli.conftest import Airlock
 from tests.stage.repositories import git
 
 
-@pytest.mark.xdist_group("engine")
+@pytest.mark.engine
 def test_the_demo_fails_its_tests_patches_them_and_passes(
     airlock: Airlock, tmp_path: Path, state: Path
 ) -> None:

@@ -23,7 +23,7 @@ from tests.attempts.puppetry import PUPPET
 from tests.attempts.steps import Step, answer, complete, do, read, tool
 from tests.cli.conftest import RUNNER
 
-pytestmark = pytest.mark.xdist_group("engine")
+pytestmark = pytest.mark.engine
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,13 +47,14 @@ def image(state: Path, bundle: Bundle) -> LocalImage:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def podman() -> Iterator[list[str]]:
     """The start of a podman command line with a store of its own."""
     if shutil.which("podman") is None or os.geteuid() != 0:
         if os.environ.get("CI"):
             pytest.fail("podman as root is required in CI")
         pytest.skip("podman as root is not available")
-    store = tmp_path_factory.mktemp("podman")
+    # podman refuses a run folder whose path is longer than 50 characters.
+    store = Path(tempfile.mkdtemp(prefix="ap-"))
     runtime = ("--runtime", "runc") if shutil.which("runc") else ()
     command = ["podman", "--root", str(store / "root"), "--runroot", str(store / "run")]
     command += ["--storage-driver", "overlay", "--cgroup-manager=cgroupfs", *runtime]
@@ -60,6 +62,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     subprocess.run(
         [*command, "rmi", "--all", "--force"], capture_output=True, check=False, env=ENVIRONMENT
     )
+    shutil.rmtree(store, ignore_errors=True)
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
