@@ -44,16 +44,14 @@ READ_BYTES = 64 * 1024
 class ToolError(Exception):
     """A request was answered with an error.
 
-    ``code`` is one of the protocol's; ``reason`` says more where the broker may say more;
-    ``pointer`` is where a message or an input was bad.
+    ``code`` is one of the protocol's; ``reason`` may say more; ``pointer`` is what was bad.
     """
 
     def __init__(self, error: dict[str, Any], decision: dict[str, Any] | None = None) -> None:
         self.code: str = error["code"]
-        details = error.get("details") or {}
-        self.reason: str | None = details.get("reason")
-        self.pointer: str | None = details.get("pointer")
-        self.details: dict[str, Any] = details
+        self.details: dict[str, Any] = error.get("details") or {}
+        self.reason: str | None = self.details.get("reason")
+        self.pointer: str | None = self.details.get("pointer")
         self.retryable: bool = error.get("retryable", False)
         self.retry_after_ms: int | None = error.get("retryAfterMs")
         self.decision = decision
@@ -64,8 +62,7 @@ def connect(
     *, name: str = "agent", version: str = "0", features: Iterable[str] = FEATURES
 ) -> Agent:
     """Take over the pipe, read ``task.start``, say who we are. Call it first, and once."""
-    source, sink = _claim_pipe()
-    agent = Agent(source, sink)
+    agent = Agent(*_claim_pipe())
     agent._begin(name, version, features)
     return agent
 
@@ -90,8 +87,7 @@ class Agent:
     @property
     def task(self) -> dict[str, Any]:
         """``instruction``, and perhaps ``title`` and ``context``."""
-        task: dict[str, Any] = self.start["task"]
-        return task
+        return dict(self.start["task"])
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
@@ -106,14 +102,12 @@ class Agent:
     @property
     def limits(self) -> dict[str, Any]:
         """The bounds of the attempt."""
-        limits: dict[str, Any] = self.start["limits"]
-        return limits
+        return dict(self.start["limits"])
 
     @property
     def inference(self) -> dict[str, Any]:
         """The dialects, the models and the budget."""
-        inference: dict[str, Any] = self.start["inference"]
-        return inference
+        return dict(self.start["inference"])
 
     def read_file(self, path: str, **options: Any) -> dict[str, Any]:
         """``text`` of a file, or ``base64`` with ``encoding="base64"``, and its totals."""
@@ -130,6 +124,18 @@ class Agent:
     def apply_patch(self, patch: str, **options: Any) -> dict[str, Any]:
         """What a patch ``changed``, and the ``sourceDigest`` after it."""
         return self.call("apply_patch", {"patch": patch, **options})
+
+    def edit_file(self, path: str, digest: str, edits: list[dict[str, Any]]) -> dict[str, Any]:
+        """Exchange exact texts (``{"old", "new"}``) in the file with the ``digest`` of a read."""
+        return self.call("edit_file", {"path": path, "digest": digest, "edits": edits})
+
+    def write_file(self, path: str, content: str, **options: Any) -> dict[str, Any]:
+        """Write a whole file; one that is there needs the ``digest`` that a read gave."""
+        return self.call("write_file", {"path": path, "content": content, **options})
+
+    def delete_file(self, path: str, digest: str) -> dict[str, Any]:
+        """Delete the file with the ``digest`` that a read gave."""
+        return self.call("delete_file", {"path": path, "digest": digest})
 
     def run_recipe(self, recipe_id: str, **options: Any) -> dict[str, Any]:
         """How a recipe ended: ``status``, ``exitCode``, ``stdout``, ``stderr``."""
@@ -152,8 +158,7 @@ class Agent:
 
     def infer(self, api: str, model: str, body: dict[str, Any], **options: Any) -> dict[str, Any]:
         """The provider's answer to ``body``. Raises ``ToolError``."""
-        frames = self._inference(api, model, body, stream=False, **options)
-        return _last_of(frames, "response", None)
+        return _last_of(self._inference(api, model, body, stream=False, **options), "response")
 
     def infer_stream(
         self, api: str, model: str, body: dict[str, Any], **options: Any
@@ -176,8 +181,8 @@ class Agent:
         result: dict[str, Any] | None = None,
     ) -> None:
         """The last word. Returns when the broker has closed the pipe, so that none is lost."""
-        frame = _completion(status, summary=summary, error=error, result=result)
-        self._send(frame, MAX_LINE_BYTES, last=True)
+        given = _given(status=status, summary=summary, error=error, result=result)
+        self._send({"type": "attempt.complete", **given}, MAX_LINE_BYTES, last=True)
         self._ended.wait()
 
     def __enter__(self) -> Agent:
@@ -218,7 +223,8 @@ class Agent:
 
     def _refuse_version(self) -> NoReturn:
         error = {"code": "unsupported_protocol_version", "message": "Only version 1 is spoken."}
-        self._send(_completion("failed", error=error), MAX_LINE_BYTES, last=True)
+        refusal = {"type": "attempt.complete", "status": "failed", "error": error}
+        self._send(refusal, MAX_LINE_BYTES, last=True)
         while self._lines.next() is not None:
             pass
         raise SystemExit(EXIT_BAD_FRAME)
@@ -374,18 +380,13 @@ def _write_all(sink: int, frame: bytes) -> None:
 def _last_of(
     frames: Iterator[dict[str, Any]],
     member: str,
-    on_progress: Callable[[dict[str, Any]], None] | None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """``member`` of the final frame."""
     for frame in frames:
         if not frame["final"] and on_progress is not None:
             on_progress(frame)
-    outcome: dict[str, Any] = frame[member]
-    return outcome
-
-
-def _completion(status: str, **members: Any) -> dict[str, Any]:
-    return {"type": "attempt.complete", "status": status, **_given(**members)}
+    return dict(frame[member])
 
 
 def _given(**members: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Only the forms are here. Whether a path exists, a patch is confined or a recipe 
 registered is asked elsewhere, of the typed input that comes out of here.
 """
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +30,10 @@ MAX_CURSOR_BYTES: Final = MAX_PATH_BYTES
 #: Longest patch that is a patch at all; ``maxPatchBytes`` is below and has its own code.
 _PATCH_BYTES: Final = 512 * KIB
 
+#: Most edits of one file at once, and most places of one edit: as many as a patch may
+#: have hunks.
+MAX_EDITS: Final = 1_000
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -41,6 +46,7 @@ _Prefix = Annotated[
     str, text(MAX_PATH_BYTES), _described("Only paths that start with this text; src/ is a folder.")
 ]
 _Ordinal = Annotated[int, msgspec.Meta(ge=1, le=MAX_SAFE_INTEGER)]
+_ReadDigest = Annotated[WireDigest, _described("The digest that read_file gave for the file.")]
 
 
 class InputRejected(AirlockError):
@@ -108,13 +114,76 @@ class SearchFilesInput(AgentPart, frozen=True):
 
 
 class ApplyPatchInput(AgentPart, frozen=True):
-    """Change files with a patch (git unified diff): all of it or none."""
+    """Change files with a patch (git unified diff, or *** Begin Patch): all of it or none."""
 
-    patch: Annotated[str, text(_PATCH_BYTES), _described("A git unified diff.")]
+    patch: Annotated[
+        str, text(_PATCH_BYTES), _described("A git unified diff, or a *** Begin Patch text.")
+    ]
     base_digest: (
         Annotated[WireDigest, _described("Refuse if the files are not at this source digest.")]
         | None
     ) = None
+
+
+class TextEdit(AgentPart, frozen=True):
+    """Every one of the ``count`` places of ``old`` in a file becomes ``new``."""
+
+    old: Annotated[
+        str,
+        text(_PATCH_BYTES, min_length=1),
+        _described("Text exactly as it stands in the file, with blanks and line ends."),
+    ]
+    new: Annotated[str, text(_PATCH_BYTES), _described("What takes its place.")]
+    count: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=MAX_EDITS),
+        _described("At how many places old stands; all of them change."),
+    ] = 1
+
+
+class EditFileInput(AgentPart, frozen=True):
+    """Exchange exact texts in a file that was read before: all of them or none."""
+
+    path: Annotated[_Path, _described("Path of the file.")]
+    digest: _ReadDigest
+    edits: Annotated[
+        tuple[TextEdit, ...],
+        msgspec.Meta(min_length=1, max_length=MAX_EDITS),
+        _described("Each is looked for in the file as it was read; no two may overlap."),
+    ]
+
+
+class WriteFileInput(AgentPart, frozen=True):
+    """Write a whole file: a new one, or one that was read before."""
+
+    path: Annotated[_Path, _described("Path of the file; folders come by themselves.")]
+    content: Annotated[str, text(_PATCH_BYTES), _described("All of the new content.")]
+    encoding: Annotated[
+        Literal["utf8", "base64"], _described("base64 if content stands for any bytes.")
+    ] = "utf8"
+    digest: (
+        Annotated[WireDigest, _described("What read_file gave; leave it out for a new file.")]
+        | None
+    ) = None
+    executable: (
+        Annotated[bool, _described("Whether it can be run; left out, that stays as it is.")] | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        self.data()
+
+    def data(self) -> bytes:
+        """The bytes of the content."""
+        if self.encoding == "utf8":
+            return self.content.encode()
+        return b64decode(self.content, validate=True)
+
+
+class DeleteFileInput(AgentPart, frozen=True):
+    """Delete a file that was read before."""
+
+    path: Annotated[_Path, _described("Path of the file.")]
+    digest: _ReadDigest
 
 
 class RunRecipeInput(AgentPart, frozen=True):
@@ -202,7 +271,8 @@ class RunRecipeResult(BrokerPart, frozen=True):
     exit_code: int | None = None
 
 
-ToolInput = ReadFileInput | ListFilesInput | SearchFilesInput | ApplyPatchInput | RunRecipeInput
+ChangeInput = ApplyPatchInput | EditFileInput | WriteFileInput | DeleteFileInput
+ToolInput = ReadFileInput | ListFilesInput | SearchFilesInput | ChangeInput | RunRecipeInput
 ToolResult = (
     ReadFileResult | ListFilesResult | SearchFilesResult | ApplyPatchResult | RunRecipeResult
 )
@@ -229,13 +299,7 @@ class ToolForm:
         with ``$`` for the end of a pattern. ``decode_tool_input`` has the exact form.
         """
         _, parts = msgspec.json.schema_components([self.input])
-        schema: dict[str, Any] = parts[self.input.__name__]
-        return {
-            "type": "object",
-            "properties": {name: _plain(member) for name, member in schema["properties"].items()},
-            "required": schema["required"],
-            "additionalProperties": False,
-        }
+        return _object(parts[self.input.__name__], parts)
 
     def offer(
         self, *, approval: Literal["never", "possible", "always"], max_result_bytes: int
@@ -259,6 +323,9 @@ TOOL_FORMS: Final[Mapping[str, ToolForm]] = MappingProxyType(
             ToolForm("list_files", "read", ListFilesInput, ListFilesResult),
             ToolForm("search_files", "read", SearchFilesInput, SearchFilesResult),
             ToolForm("apply_patch", "patch", ApplyPatchInput, ApplyPatchResult),
+            ToolForm("edit_file", "patch", EditFileInput, ApplyPatchResult),
+            ToolForm("write_file", "patch", WriteFileInput, ApplyPatchResult),
+            ToolForm("delete_file", "patch", DeleteFileInput, ApplyPatchResult),
             ToolForm("run_recipe", "recipe", RunRecipeInput, RunRecipeResult),
         )
     }
@@ -292,12 +359,26 @@ def parse_tool_input(form: type[T], raw: dict[str, Any]) -> T:
     raise InputRejected(pointer)
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _object(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object, whose members may be ``parts``."""
+    members = schema["properties"].items()
+    return {
+        "type": "object",
+        "properties": {name: _plain(member, parts) for name, member in members},
+        "required": schema["required"],
+        "additionalProperties": False,
+    }
+
+
+def _plain(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     """The schema of one member, which a caller leaves out rather than say null."""
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     merged = {**(options[0] if options else {}), **schema}
     if "pattern" in merged:
         merged["pattern"] = merged["pattern"].replace(END, "$")
+    if "items" in merged:
+        part = merged["items"]["$ref"].rpartition("/")[2]
+        merged["items"] = _object(parts[part], parts)
     return {
         name: value
         for name, value in merged.items()

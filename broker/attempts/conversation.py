@@ -12,10 +12,11 @@ from typing import Final, final
 import trio
 
 from broker.attempts.eventlog import EventLog
-from broker.attempts.gate import DESCRIPTORS, READS, Gate
+from broker.attempts.gate import Gate
 from broker.attempts.gatebook import Asked
 from broker.attempts.inference_side import InferenceSide
 from broker.attempts.notes import Notes
+from broker.attempts.offered import CHANGES, DESCRIPTORS, READS
 from broker.attempts.pipe import Pipe
 from broker.attempts.recorder import Recorder
 from protocol import records
@@ -234,7 +235,7 @@ class Conversation:
             return self._connection.send(self._gate.read(asked))
         assert self._effects is not None
         before, mine = self._turn, None
-        if request.tool == "apply_patch":
+        if request.tool in CHANGES:
             mine = self._turn = trio.Event()
         self._effects.start_soon(self._effect, asked, before, mine)
         return None
@@ -251,7 +252,7 @@ class Conversation:
             if request.tool in READS:
                 answer = self._gate.read(asked)
                 self._recorder.write()
-            elif request.tool == "apply_patch":
+            elif request.tool in CHANGES:
                 answer = await self._gate.patch(asked)
             else:
                 answer = await self._gate.recipe(asked, self._gate.tree)

@@ -11,20 +11,25 @@ from typing import Final, Literal
 import msgspec
 
 from broker.policy.effect_inputs import TargetKind
+from broker.stage.begin_patch import parse_any_patch
 from broker.stage.confinement import confine
 from broker.stage.diff import TreeChange, changes
-from broker.stage.patch_grammar import parse_patch
-from broker.stage.patch_plan import PatchPlan, targets
+from broker.stage.edits import Edit, plan_delete, plan_edits, plan_write
+from broker.stage.patch_plan import AGENT_BOUNDS, PatchPlan, PatchRefusal, targets
 from broker.stage.patching import apply_plan
 from broker.stage.reading import ReadFailure, list_files, read_bytes, read_text
 from broker.stage.searching import SearchFailure, search
-from broker.stage.tree import StagedTree
+from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, StagedTree
 from protocol.codes import WireCode
 from protocol.decision_codes import DecisionReason, PatchCode
 from protocol.errors import Fault
 from protocol.ids import Digest, RepoPath
 from protocol.messages import Truncation
 from protocol.tools import (
+    ApplyPatchInput,
+    ChangeInput,
+    DeleteFileInput,
+    EditFileInput,
     ListedFile,
     ListFilesInput,
     ListFilesResult,
@@ -34,6 +39,7 @@ from protocol.tools import (
     SearchFilesResult,
     SearchMatch,
     ToolInput,
+    WriteFileInput,
 )
 
 #: Entries and matches of one answer when the agent names no number, and at most.
@@ -50,11 +56,16 @@ _KINDS: Final[dict[str, TargetKind]] = {
     "delete": "deleted",
 }
 
+_MODES: Final = {None: None, False: MODE_FILE, True: MODE_EXECUTABLE}
+
 #: Refusals of a patch that have another name as the reason of a decision.
 _REASONS: Final[dict[PatchCode, DecisionReason]] = {
     "patch_too_many_hunks": "patch_too_many_files",
     "patch_no_change": "patch_malformed",
     "patch_conflict": "patch_does_not_apply",
+    "edit_stale": "source_changed",
+    "edit_not_found": "patch_does_not_apply",
+    "edit_ambiguous": "patch_does_not_apply",
     "stage_bound_exceeded": "payload_too_large",
 }
 
@@ -196,11 +207,56 @@ def _search(given: SearchFilesInput, tree: StagedTree) -> ReadOutcome:
     )
 
 
+def change_payload(tool: str, given: ChangeInput) -> bytes:
+    """What the policy decides on beside the targets: the patch, or the input of another tool.
+
+    UTF-8. The name of that tool is part of it, so that no two tools have one payload.
+    """
+    if isinstance(given, ApplyPatchInput):
+        return given.patch.encode()
+    return msgspec.json.encode({tool: given})
+
+
+def change_base(given: ChangeInput) -> str | None:
+    """The digest that the whole tree must have, where the agent names one."""
+    return given.base_digest if isinstance(given, ApplyPatchInput) else None
+
+
 def plan_patch(data: bytes, tree: StagedTree) -> PatchPlan:
     """The plan of a patch, confined to what an agent may touch; raises ``PatchRefusal``."""
-    plan = parse_patch(data)
+    plan = parse_any_patch(data)
     confine(plan, tree)
     return plan
+
+
+def plan_change(given: ChangeInput, payload: bytes, tree: StagedTree) -> PatchPlan:
+    """The plan of a change, confined to what an agent may touch; raises ``PatchRefusal``.
+
+    ``payload`` is that of ``change_payload``.
+    """
+    if isinstance(given, ApplyPatchInput):
+        return plan_patch(payload, tree)
+    if len(payload) > AGENT_BOUNDS.text_bytes:
+        raise PatchRefusal("payload_too_large")
+    plan = _plan_of_file(given, tree)
+    confine(plan, tree)
+    return plan
+
+
+def _plan_of_file(
+    given: EditFileInput | WriteFileInput | DeleteFileInput, tree: StagedTree
+) -> PatchPlan:
+    digest = None if given.digest is None else Digest(given.digest)
+    if isinstance(given, WriteFileInput):
+        mode = _MODES[given.executable]
+        return plan_write(tree, given.path, given.data(), mode=mode, expected_digest=digest)
+    assert digest is not None
+    if isinstance(given, DeleteFileInput):
+        return plan_delete(tree, given.path, expected_digest=digest)
+    edits = [
+        Edit(old=edit.old.encode(), new=edit.new.encode(), count=edit.count) for edit in given.edits
+    ]
+    return plan_edits(tree, given.path, edits, expected_digest=digest)
 
 
 def policy_targets(plan: PatchPlan) -> tuple[tuple[str, TargetKind], ...]:

@@ -7,7 +7,7 @@ effects live in ``effects``; none of them decides anything.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -17,6 +17,7 @@ from broker.attempts import effects, replies
 from broker.attempts.approving import Approvals
 from broker.attempts.gatebook import Asked, GateBook
 from broker.attempts.inference_side import InferenceSide
+from broker.attempts.offered import DESCRIPTORS
 from broker.attempts.recipes import RecipeRunner
 from broker.attempts.relay import Send
 from broker.attempts.request_rules import RequestDenied
@@ -33,7 +34,7 @@ from broker.policy.paths import PathRegistry
 from broker.policy.policy_input import PolicyInput, canonical_input
 from broker.policy.read_inputs import list_input, read_input, search_input
 from broker.policy.registry import RecipeRegistry
-from broker.policy.tool_table import INFERENCE, LIST, PATCH, READ, RECIPE, SEARCH
+from broker.policy.tool_table import INFERENCE, PATCH, RECIPE
 from broker.stage.patch_plan import PatchPlan, PatchRefusal
 from broker.stage.tree import StagedTree
 from protocol.decision_codes import DecisionReason
@@ -42,7 +43,7 @@ from protocol.errors import Fault
 from protocol.ids import Digest, Id
 from protocol.messages import InferenceRequest, ToolResponse
 from protocol.tools import (
-    ApplyPatchInput,
+    ChangeInput,
     InputRejected,
     ListFilesInput,
     ReadFileInput,
@@ -54,16 +55,6 @@ from protocol.tools import (
 
 Evaluate = Callable[..., Decision]
 EVALUATE: Final[Evaluate] = evaluate
-
-#: Wire tool -> what the policy knows it as. A name that is not here is not offered.
-DESCRIPTORS: Final[Mapping[str, ToolDescriptor]] = {
-    "read_file": READ,
-    "list_files": LIST,
-    "search_files": SEARCH,
-    "apply_patch": PATCH,
-    "run_recipe": RECIPE,
-}
-READS: Final = frozenset({"read_file", "list_files", "search_files"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +164,18 @@ class Gate:
     # Patches ------------------------------------------------------------------
 
     async def patch(self, asked: Asked) -> ToolResponse:
-        """Decides one patch and, if allowed, makes it the tree of the attempt, all or nothing."""
+        """Decides one change of any form and, if allowed, makes it the tree, all or nothing."""
         self._book.request(asked)
         try:
             given = decode_tool_input(asked.tool_request.tool, asked.tool_request.input)
-            assert isinstance(given, ApplyPatchInput)
+            assert isinstance(given, ChangeInput)
         except InputRejected as error:
             return self._deny(asked, "argument_schema_invalid", PATCH, pointer=error.pointer)
-        tree, data = self.tree, given.patch.encode()
-        if given.base_digest not in (None, tree.digest):
+        tree, data = self.tree, effects.change_payload(asked.tool_request.tool, given)
+        if effects.change_base(given) not in (None, tree.digest):
             return self._deny(asked, "source_changed", PATCH)
         try:
-            plan = await trio.to_thread.run_sync(effects.plan_patch, data, tree)
+            plan = await trio.to_thread.run_sync(effects.plan_change, given, data, tree)
         except PatchRefusal as refusal:
             return self._deny(asked, effects.deny_reason(refusal.code), PATCH, refusal=refusal)
         except Exception:  # noqa: BLE001 - it is not swallowed: it is a deny, and is recorded

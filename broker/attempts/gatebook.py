@@ -11,6 +11,7 @@ import trio
 from broker.attempts.effects import ReadOutcome
 from broker.attempts.inference import InferenceCall
 from broker.attempts.inference_side import InferenceEnding
+from broker.attempts.offered import DESCRIPTORS
 from broker.attempts.progress import Counters
 from broker.attempts.recorder import Recorder
 from broker.policy.decision import Decision, RequestRef, Verdict
@@ -25,9 +26,6 @@ from protocol.record_fields import EffectCode, EffectStatus
 EVALUATOR_NUMBER: Final = 1
 
 _NO_USAGE: Final = Usage(input_tokens=0, output_tokens=0)
-
-#: Tools that version 1 offers; a record never holds another name, for the peer wrote it.
-OFFERED: Final = frozenset({"read_file", "list_files", "search_files", "apply_patch", "run_recipe"})
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
@@ -47,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     def tool(self) -> ToolName | None:
         """The offered tool's name, or None."""
         request = self.request
-        if isinstance(request, ToolRequest) and request.tool in OFFERED:
+        if isinstance(request, ToolRequest) and request.tool in DESCRIPTORS:
             return ToolName(request.tool)
         return None
 

@@ -39,6 +39,9 @@ _PATCH_WIRE: Final[dict[PatchCode, WireCode]] = {
     "patch_path_collision": "patch_path_denied",
     "patch_conflict": "patch_conflict",
     "patch_no_change": "patch_malformed",
+    "edit_stale": "source_changed",
+    "edit_not_found": "patch_conflict",
+    "edit_ambiguous": "patch_conflict",
     "payload_too_large": "patch_too_large",
     "effect_outside_targets": "patch_conflict",
     "stage_bound_exceeded": "patch_too_large",
@@ -81,8 +84,8 @@ def read_answer(request: ToolRequest, decision: Decision, outcome: ReadOutcome) 
 def patch_refused(request: ToolRequest, decision: Decision, refusal: PatchRefusal) -> ToolResponse:
     """The answer to a patch that was not applied: where it failed, and the lines there."""
     details: dict[str, Any] = {"reason": refusal.code, "decisionId": decision.decision_id}
-    for name in ("file", "hunk", "line"):
-        number = getattr(refusal, name)
+    numbers = {"file": refusal.file, "hunk": refusal.hunk, "line": refusal.line}
+    for name, number in {**numbers, "foundLine": refusal.found_line}.items():
         if number is not None:
             details[name] = number
     for name in ("expected", "found"):

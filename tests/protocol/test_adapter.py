@@ -193,6 +193,32 @@ def test_ten_lines_are_an_agent(host: Any) -> None:
     assert agent.errors == b""
 
 
+CHANGES = """
+with adapter.connect(name="changes") as agent:
+    digest = agent.read_file("a")["digest"]
+    agent.edit_file("a", digest, [{"old": "x", "new": "y"}])
+    agent.write_file("b", "text", executable=True)
+    agent.delete_file("a", digest)
+"""
+
+
+def test_files_are_changed_with_the_digest_of_a_read(host: Any) -> None:
+    agent = host(CHANGES)
+    agent.next()
+    agent.answer(agent.next(), {"digest": "d"})
+    wanted = [
+        ("edit_file", {"path": "a", "digest": "d", "edits": [{"old": "x", "new": "y"}]}),
+        ("write_file", {"path": "b", "content": "text", "executable": True}),
+        ("delete_file", {"path": "a", "digest": "d"}),
+    ]
+    for expected in wanted:
+        request = agent.next()
+        assert (request.tool, request.input) == expected
+        agent.answer(request, {"changed": [], "sourceDigest": ""})
+    assert agent.next() == AttemptComplete(status="succeeded")
+    assert agent.end() == 0
+
+
 def test_what_is_printed_cannot_break_a_frame(host: Any) -> None:
     agent = host(
         """

@@ -9,15 +9,22 @@ from protocol.messages import ToolOffer
 from protocol.tools import (
     TOOL_FORMS,
     ApplyPatchInput,
+    DeleteFileInput,
+    EditFileInput,
     InputRejected,
     ListFilesInput,
     ReadFileInput,
     RunRecipeInput,
     SearchFilesInput,
+    TextEdit,
+    WriteFileInput,
     decode_tool_input,
 )
 
 DIGEST = "sha256:" + "a" * 64
+#: Short enough in characters and too long in bytes.
+LONG = "é" * 300_000
+EDIT = {"old": "b", "new": "c"}
 
 ACCEPTED: list[tuple[str, dict[str, Any], Any]] = [
     ("read_file", {"path": "a"}, ReadFileInput(path="a")),
@@ -40,6 +47,28 @@ ACCEPTED: list[tuple[str, dict[str, Any], Any]] = [
         {"patch": "", "baseDigest": DIGEST},
         ApplyPatchInput(patch="", base_digest=DIGEST),
     ),
+    (
+        "edit_file",
+        {"path": "a", "digest": DIGEST, "edits": [{"old": "a", "new": ""}, EDIT | {"count": 2}]},
+        EditFileInput(
+            path="a",
+            digest=DIGEST,
+            edits=(TextEdit(old="a", new=""), TextEdit(old="b", new="c", count=2)),
+        ),
+    ),
+    ("write_file", {"path": "a", "content": ""}, WriteFileInput(path="a", content="")),
+    (
+        "write_file",
+        {
+            "path": "a",
+            "content": "AP8=",
+            "encoding": "base64",
+            "digest": DIGEST,
+            "executable": True,
+        },
+        WriteFileInput(path="a", content="AP8=", encoding="base64", digest=DIGEST, executable=True),
+    ),
+    ("delete_file", {"path": "a", "digest": DIGEST}, DeleteFileInput(path="a", digest=DIGEST)),
     ("run_recipe", {"recipeId": "test"}, RunRecipeInput(recipe_id="test")),
 ]
 
@@ -64,6 +93,26 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("search_files", {"query": "a", "regex": "true"}, "/regex"),
     ("apply_patch", {"patch": "", "baseDigest": DIGEST + "\n"}, "/baseDigest"),
     ("apply_patch", {"patch": ["a"]}, "/patch"),
+    ("edit_file", {"path": "a", "edits": [EDIT]}, ""),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": []}, "/edits"),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": [EDIT] * 1001}, "/edits"),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": [EDIT | {"old": ""}]}, "/edits/0/old"),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": [EDIT | {"all": True}]}, "/edits/0"),
+    (
+        "edit_file",
+        {"path": "a", "digest": DIGEST, "edits": [EDIT, EDIT | {"count": 0}]},
+        "/edits/1/count",
+    ),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": [EDIT | {"new": LONG}]}, "/edits/0/new"),
+    ("write_file", {"path": "a"}, ""),
+    ("write_file", {"path": "a", "content": LONG}, "/content"),
+    ("write_file", {"path": "a", "content": "", "digest": "sha256:0"}, "/digest"),
+    ("write_file", {"path": "a", "content": "", "executable": 1}, "/executable"),
+    ("write_file", {"path": "a", "content": "AP8", "encoding": "base64"}, ""),
+    ("write_file", {"path": "a", "content": "A-_=", "encoding": "base64"}, ""),
+    ("write_file", {"path": "a", "content": "é", "encoding": "base64"}, ""),
+    ("delete_file", {"path": "a"}, ""),
+    ("delete_file", {"path": "a", "digest": DIGEST, "force": True}, ""),
     ("run_recipe", {"recipe": "test"}, ""),
     ("run_recipe", {"recipeId": "r" * 129}, "/recipeId"),
 ]
@@ -76,6 +125,11 @@ ONLY_DECODED = [
     ("read_file", {"path": "a", "startByte": 0}),
     ("read_file", {"path": "a", "encoding": "base64", "maxLines": 1}),
     ("apply_patch", {"patch": "", "baseDigest": DIGEST + "\n"}),
+    ("edit_file", {"path": "a", "digest": DIGEST, "edits": [EDIT | {"new": LONG}]}),
+    ("write_file", {"path": "a", "content": LONG}),
+    ("write_file", {"path": "a", "content": "AP8", "encoding": "base64"}),
+    ("write_file", {"path": "a", "content": "A-_=", "encoding": "base64"}),
+    ("write_file", {"path": "a", "content": "é", "encoding": "base64"}),
 ]
 
 
@@ -105,6 +159,11 @@ def test_what_a_read_asks_for_is_lines_or_bytes() -> None:
 
     assert (text.offset, text.count) == (3, 4)
     assert (data.offset, data.count) == (5, 6)
+
+
+def test_a_content_is_text_or_bytes() -> None:
+    assert WriteFileInput(path="a", content="é\r\n").data() == "é\r\n".encode()
+    assert WriteFileInput(path="a", content="AP8=", encoding="base64").data() == b"\0\xff"
 
 
 @pytest.mark.parametrize("name", TOOL_FORMS)
