@@ -6,7 +6,6 @@ that was decided on. Whatever goes wrong on the way is a deny, recorded. The bod
 effects live in ``effects``; none of them decides anything.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
@@ -34,7 +33,7 @@ from broker.policy.paths import PathRegistry
 from broker.policy.policy_input import PolicyInput, canonical_input
 from broker.policy.read_inputs import list_input, read_input, search_input
 from broker.policy.registry import RecipeRegistry
-from broker.policy.tool_table import INFERENCE, PATCH, RECIPE
+from broker.policy.tool_table import INFERENCE, PATCH, READ, RECIPE
 from broker.stage.patch_plan import PatchPlan, PatchRefusal
 from broker.stage.tree import StagedTree
 from protocol.decision_codes import DecisionReason
@@ -43,6 +42,7 @@ from protocol.errors import Fault
 from protocol.ids import Digest, Id
 from protocol.messages import InferenceRequest, ToolResponse
 from protocol.tools import (
+    ApplyPatchInput,
     ChangeInput,
     InputRejected,
     ListFilesInput,
@@ -177,7 +177,8 @@ class Gate:
         try:
             plan = await trio.to_thread.run_sync(effects.plan_change, given, data, tree)
         except PatchRefusal as refusal:
-            return self._deny(asked, effects.deny_reason(refusal.code), PATCH, refusal=refusal)
+            told = self._told(asked, given, refusal)
+            return self._deny(asked, effects.deny_reason(told.code), PATCH, refusal=told)
         except Exception:  # noqa: BLE001 - it is not swallowed: it is a deny, and is recorded
             return self._deny(asked, "evaluation_error", PATCH)
         ruling = self._decide(
@@ -192,6 +193,14 @@ class Gate:
         if (reason := await self._authorize(asked, ruling, tree.digest)) != "allowed":
             return replies.denied(asked.tool_request, ruling.decision, reason)
         return await self._apply(asked, ruling.decision, plan, tree)
+
+    def _told(self, asked: Asked, given: ChangeInput, refusal: PatchRefusal) -> PatchRefusal:
+        """``refusal`` with lines of the file only for an agent that may read them now."""
+        if refusal.found is None or isinstance(given, ApplyPatchInput):
+            return refusal
+        wanted = ReadFileInput(path=given.path)
+        ruling = self._decide(asked, READ, lambda: self._read_input(asked, wanted))
+        return refusal if ruling.decision.outcome == "allow" else refusal.without_found()
 
     async def _apply(
         self, asked: Asked, decision: Decision, plan: PatchPlan, tree: StagedTree
@@ -366,7 +375,7 @@ class Gate:
         decision, policy_input = ruling.decision, ruling.policy_input
         if policy_input is None:
             return decision.reason
-        action = Digest("sha256:" + hashlib.sha256(canonical_input(policy_input)).hexdigest())
+        action = digest_bytes(canonical_input(policy_input))
         return self._approvals.book.start(
             decision,
             grant=grant,

@@ -17,10 +17,10 @@ Taken as meant: a missing line feed after ``*** End Patch``; an empty line in a 
 empty context line; empty lines where no content can be (around the patch, before the
 first section, after ``Delete File``); blanks around an anchor. Refused as malformed:
 anything before or after the patch (prose, code fences, here-documents), a missing end, a
-line without a tag, line numbers (``@@ -1,2 +1,3 @@``), carriage returns in the lines of
-the grammar, an empty line after added files. Content is never adapted: blanks, line ends
-and look-alike characters must be those of the file. A name that is quoted, bold, or ends
-with a colon or a blank is not in its plain form.
+line without a tag, line numbers (``@@ -1,2 +1,3 @@``), a carriage return behind a line of
+the grammar that is no anchor, an empty line after added lines. Content is never adapted:
+blanks, line ends and look-alike characters must be those of the file. A name that is
+quoted, bold, or ends with a colon or a blank is not in its plain form.
 """
 
 import re

@@ -49,6 +49,12 @@ class PatchRefusal(AirlockError):
         self.found: Final = None if found is None else found[:EVIDENCE_BYTES]
         self.found_line: Final = found_line
 
+    def without_found(self) -> "PatchRefusal":
+        """The same without any byte of the tree, and without where it stands."""
+        return PatchRefusal(
+            self.code, file=self.file, hunk=self.hunk, line=self.line, expected=self.expected
+        )
+
 
 class PatchBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How large a patch and its effect may be. Each bound is on one whole patch."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from broker.attempts.gate import EVALUATE
+from broker.policy.decision import Decision
 from broker.stage.store import blob_digest
 from protocol import records
 from tests.attempts.bench import Bench, conversing
@@ -162,6 +164,31 @@ async def test_a_file_that_is_not_staged_tells_nothing(tmp_path: Path) -> None:
     for final in finals.values():
         assert final["error"]["code"] == "patch_conflict"
         assert final["error"]["details"].keys() == {"reason", "decisionId", "file"}
+
+
+async def test_lines_of_a_file_are_told_to_who_may_read_it_only(tmp_path: Path) -> None:
+    step = edit("x", "lines.txt", {"old": "line 3x", "new": ""})
+
+    def no_reads(policy_input: Any, **facts: Any) -> Decision:
+        assert policy_input.tool.name != "workspace.read"
+        return EVALUATE(policy_input, **facts)
+
+    async with conversing(tmp_path / "a", evaluate=no_reads) as (bench, agent):
+        agent.send(step)
+        error = (await agent.answer("x"))["error"]
+        agent.send(complete())
+    assert (error["code"], error["details"]["reason"]) == ("patch_conflict", "edit_not_found")
+    assert error["details"]["expected"] == "line 3x"
+    assert not {"found", "foundLine"} & error["details"].keys()
+    assert bench.world.gate.tree.read("lines.txt") == FILES["lines.txt"]
+
+
+async def test_a_miss_is_one_recorded_deny(tmp_path: Path) -> None:
+    step = edit("x", "lines.txt", {"old": "line 3x", "new": ""})
+    bench, _ = await asked(tmp_path, step)
+    decided = [record for record in bench.ledger if isinstance(record, records.Decision)]
+    assert [(each.outcome, each.reason) for each in decided] == [("deny", "patch_does_not_apply")]
+    assert (bench.counters.allow, bench.counters.deny) == (0, 1)
 
 
 async def test_git_s_form_is_still_one(tmp_path: Path) -> None:
