@@ -3,10 +3,12 @@
 What lies in a work folder after a run is hostile: nothing here follows a link in it.
 """
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Final
 
-from broker.engines.programs import run_program
+from broker.engines.programs import MINIMAL_ENV, run_program
 from protocol.errors import Fault
 
 #: A folder of a million small files on a slow disk.
@@ -23,6 +25,29 @@ async def remove_tree(folder: Path) -> None:
     # A folder without its owner's bits cannot be emptied by an owner who is not root.
     await _run("chmod", "--recursive", "u+rwX", "--", str(folder), may_fail=True)
     await _run("rm", "--recursive", "--force", "--one-file-system", "--", str(folder))
+
+
+def remove_tree_now(folder: Path) -> bool:
+    """The same, blocking, for what a dead process left; whether nothing is left of it.
+
+    Not through Python's own walk: a program inside can nest folders deeper than that goes.
+    """
+    for argv in (
+        ("chmod", "--recursive", "u+rwX", "--", str(folder)),
+        ("rm", "--recursive", "--force", "--one-file-system", "--", str(folder)),
+    ):
+        try:
+            subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=MINIMAL_ENV,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+    return not os.path.lexists(folder)
 
 
 async def _run(*argv: str, may_fail: bool = False) -> None:

@@ -69,3 +69,39 @@ def test_a_folder_without_a_lock_is_left_while_it_is_young(
     sweep(tmp_path / "scratch")
 
     assert young.exists() is left
+
+
+def test_a_tree_deeper_than_python_walks_is_swept(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    process.kill()
+    process.wait()
+    handle = os.open(tmp_path / "scratch/held/objects", os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=handle)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = deeper
+    os.close(handle)
+    (tmp_path / "scratch/held/shut").mkdir(mode=0)
+
+    sweep(tmp_path / "scratch")
+
+    assert not (tmp_path / "scratch/held").exists()
+
+
+def test_a_sweep_beside_processes_that_start_takes_nothing_of_theirs(tmp_path: Path) -> None:
+    loop = (
+        "import sys\nfrom pathlib import Path\n"
+        "from broker.attempts.scratch import scratch_folder\n"
+        "for n in range(60):\n"
+        "    with scratch_folder(Path(sys.argv[1]), f'{sys.argv[2]}-{n}') as folder:\n"
+        "        (folder / 'x').mkdir()\n"
+        "        assert (folder / 'x').is_dir()\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", loop, str(tmp_path), str(number)])
+        for number in range(3)
+    ]
+
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert os.listdir(tmp_path / "scratch") == []
