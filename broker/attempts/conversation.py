@@ -292,6 +292,9 @@ class Conversation:
         if not self._events.admits(trio.current_time()):
             self._notes.dropped("event_rejected", frame, trio.current_time())
             return
+        if not self._recorder.has_room_for_events():
+            self._notes.dropped("limit_exceeded", frame, trio.current_time())
+            return
         self._events.agent_event(event)
         self._recorder.append(
             records.EventSeen(

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from broker.evidence.ledger import Ledger
+from broker.evidence.ledger import SOFT_RECORDS, Ledger
 from broker.evidence.records import Head
 from broker.evidence.store import ArtifactStore
 from protocol.ids import Digest
@@ -17,6 +17,9 @@ from protocol.records import Artifact, ArtifactLabel, Record
 
 #: Longest time that a written record may wait to be synced.
 SYNC_SECONDS: Final = 0.05
+#: Events of the agent are recorded up to here; what is left is for its requests, so that
+#: an agent that talks a lot can still finish its work.
+EVENT_RECORDS: Final = SOFT_RECORDS * 3 // 4
 
 
 class Recorder:
@@ -69,6 +72,10 @@ class Recorder:
         digest = await trio.to_thread.run_sync(self._store.put, data, label)
         self.append(Artifact(label=label, digest=digest, bytes=len(data), request=request))
         return digest
+
+    def has_room_for_events(self) -> bool:
+        """Whether one more event of the agent may be recorded."""
+        return self._ledger.head().seq < EVENT_RECORDS
 
     def head(self) -> Head:
         """Sequence number and hash of the newest record."""

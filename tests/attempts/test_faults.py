@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.attempts.progress import Counters
+from broker.attempts.recorder import EVENT_RECORDS
 from protocol import records
 from protocol.limits import EventRate, Limits
 from tests.attempts.bench import conversing
@@ -75,15 +76,36 @@ async def test_an_attempt_whose_results_cannot_be_kept_ends_as_infrastructure(
     assert survey(repo) == before
 
 
+MANY = Limits(
+    event_rate=EventRate(per_second=10**7, burst=10**7), max_events=10**6, max_requests=10**6
+)
+
+
+@pytest.mark.engine
+async def test_an_agent_that_talks_a_lot_can_still_finish_its_work(puppet: Any) -> None:
+    """More events than a ledger has records: the last ones are dropped, counted and noted."""
+    played = await puppet(
+        [do("flood", kind="x.a.b", times=110_000), read("r", "value.txt"), answer("r"), complete()],
+        limits=MANY,
+    )
+
+    assert played.result.outcome == "succeeded"
+    assert played.answer("r")["ok"]
+    ledger = played.ledger
+    seen = [each for each in ledger if isinstance(each, records.EventSeen)]
+    notes = [each for each in ledger if isinstance(each, records.Diagnostic)]
+    assert len(seen) + sum(each.count for each in notes) == 110_000
+    assert {each.code for each in notes} == {"limit_exceeded"}
+    assert len(ledger) < EVENT_RECORDS + 1000
+
+
 @pytest.mark.engine
 async def test_a_full_ledger_ends_its_attempt_in_order(puppet: Any) -> None:
-    """A hundred thousand events, each of which is a record."""
-    limits = Limits(
-        event_rate=EventRate(per_second=10**7, burst=10**7), max_events=10**6, max_requests=100
-    )
+    """Events and then requests, each of which is a record, until there is no room."""
     played = await puppet(
-        [do("flood", kind="x.a.b", times=110_000), read("r", "value.txt"), do("end")],
-        limits=limits,
+        [do("flood", kind="x.a.b", times=80_000), do("requests", times=30_000), do("end")],
+        limits=MANY,
+        deadline_seconds=40,
     )
 
     assert played.result.outcome == "infrastructure"

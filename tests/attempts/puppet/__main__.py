@@ -86,6 +86,14 @@ class Puppet:
         frame = {"v": 1, "type": "event", "kind": kind, "data": {"a": 1}}
         self.do_pattern((json.dumps(frame).encode() + b"\n").hex(), times)
 
+    def do_requests(self, times):
+        """So many reads of a file that is not there, with nobody waiting for an answer."""
+        frame = {"v": 1, "type": "tool.request", "tool": "read_file", "input": {"path": "no"}}
+        for start in range(0, times, 500):
+            names = [f"many{number}" for number in range(start, start + 500)]
+            lines = [json.dumps({**frame, "requestId": name}) for name in names]
+            self.write(("\n".join(lines) + "\n").encode())
+
     def do_answer(self, id):
         """Waits for the final answer to a request."""
         self.until(lambda frame: frame.get("requestId") == id and frame.get("final"))
