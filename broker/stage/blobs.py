@@ -54,15 +54,6 @@ class Blobs:
         """What is known already of the repository's blob ``oid``, without reading it."""
         return self._cache.get(oid)
 
-    def is_bounded(self, tree: bytes) -> bool:
-        """Whether a commit's tree is known to be listed within the bounds."""
-        files = self._cache.listed_files(tree)
-        return files is not None and files <= self._bounds.files
-
-    def note_bounded(self, tree: bytes, files: int) -> None:
-        """A commit's tree was listed to its end."""
-        self._cache.add_listed(tree, files)
-
     def of_git(self, path: str, oid: bytes) -> Judged:
         """The repository's blob ``oid`` as the file ``path``.
 
@@ -79,20 +70,25 @@ class Blobs:
 
     def is_git(self, oid: bytes, data: bytes) -> bool:
         """Whether ``data`` is the content of the repository's blob ``oid``."""
-        digest = sha1(b"blob %d\0" % len(data), usedforsecurity=False)
-        digest.update(data)
-        return digest.digest() == oid
+        return sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest() == oid
 
-    def of_same(self, path: str, oid: bytes, data: bytes) -> Judged:
-        """``data``, which ``is_git(oid)``, as the file ``path``: named and not copied.
+    def learn(self, oid: bytes, data: bytes) -> Known | None:
+        """What ``data`` is if it is the content of the repository's blob ``oid``.
 
         Should another content have the same git id (SHA-1 collisions can be made), the
         store refuses to load it, since its sha256 is not the one computed here.
         """
+        framed = b"blob %d\0%b" % (len(data), data)
+        if sha1(framed, usedforsecurity=False).digest() != oid:
+            return None
         known = self._cache.get(oid)
         if known is None:
-            known = _known(data)
+            known = Known(sha256(framed).digest(), len(data), _mark_of(data))
             self._cache.add(oid, known)
+        return known
+
+    def of_same(self, path: str, oid: bytes, known: Known, data: bytes) -> Judged:
+        """``data``, of which ``learn`` told what it is, as the file ``path``: not copied."""
         if needs_content(path.rpartition("/")[2]):
             return _judged(oid, known, exclusion_of_content(path, data[:HEAD_BYTES]))
         return _judged(oid, known, _reason_of(known))
@@ -121,7 +117,8 @@ class Blobs:
         if size is None:
             raise Refusal("checkout_partial")
         self._bounds.check_size(size)
-        known = _known(self._store.read(BlobId(oid)))
+        data = self._store.read(BlobId(oid))
+        known = Known(blob_digest(data), size, _mark_of(data))
         self._cache.add(oid, known)
         return known
 
@@ -138,15 +135,14 @@ def _judged(oid: bytes, known: Known, reason: ExclusionReason | None) -> Judged:
     return Judged(blob, None, known.mark == MARK_LFS_POINTER)
 
 
-def _known(data: bytes) -> Known:
-    reason = credential_of_content(data[:HEAD_BYTES])
-    if reason == "private_key":
-        mark = MARK_PRIVATE_KEY
-    elif reason == "credential_content":
-        mark = MARK_CREDENTIAL
-    else:
-        mark = MARK_LFS_POINTER if _is_pointer(data) else MARK_PLAIN
-    return Known(blob_digest(data), len(data), mark)
+def _mark_of(data: bytes) -> int:
+    match credential_of_content(data[:HEAD_BYTES]):
+        case "private_key":
+            return MARK_PRIVATE_KEY
+        case "credential_content":
+            return MARK_CREDENTIAL
+        case None:
+            return MARK_LFS_POINTER if _is_pointer(data) else MARK_PLAIN
 
 
 def _is_pointer(data: bytes) -> bool:

@@ -7,29 +7,21 @@ checkout of another user is refused, also to root, for whom only the user that c
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
-import msgspec
 import pygit2
 from pygit2.enums import AttrCheck, RepositoryOpenFlag
-from pygit2.ffi import C, ffi
 
+from broker.stage.index_file import IndexBytes, read_index
 from protocol.errors import Fault, Refusal
 from protocol.ids import CommitSha
 from protocol.refusal_codes import RefusalCode
 
 MODE_SYMLINK: Final = 0o120000
 MODE_GITLINK: Final = 0o160000
-
-_STAGE_MASK: Final = 0x3000
-_ASSUME_UNCHANGED: Final = 0x8000
-_SKIP_WORKTREE: Final = 1 << 14
-_INTENT_TO_ADD: Final = 1 << 13
-_LOW_32: Final = 0xFFFFFFFF
 
 #: libgit2 tells these apart only by its message; the words are fixed in its source.
 _OPEN_REFUSALS: Final[tuple[tuple[str, RefusalCode], ...]] = (
@@ -41,54 +33,6 @@ _OPEN_REFUSALS: Final[tuple[tuple[str, RefusalCode], ...]] = (
     ("epository not found", "not_a_checkout"),
     ("ould not find repository", "not_a_checkout"),
 )
-
-
-class IndexRow(msgspec.Struct, frozen=True, gc=False):
-    """One path of the index at stage 0, as git stores it: what it is and its stat when clean."""
-
-    changed_seconds: int
-    changed_nanoseconds: int
-    modified_seconds: int
-    modified_nanoseconds: int
-    device: int
-    inode: int  #: modulo 2**32
-    mode: int
-    user: int
-    group: int
-    size: int  #: bytes of the file in the working tree, modulo 2**32
-    oid: bytes
-    flags: int
-    extended_flags: int
-
-    @property
-    def is_plain(self) -> bool:
-        """Neither of the two below: the working tree decides, the index has the content."""
-        return not (self.extended_flags or self.flags & _ASSUME_UNCHANGED)
-
-    @property
-    def from_index(self) -> bool:
-        """Skip-worktree or assume-unchanged: the working tree has no say."""
-        return bool(self.flags & _ASSUME_UNCHANGED or self.extended_flags & _SKIP_WORKTREE)
-
-    @property
-    def intent_to_add(self) -> bool:
-        """Tracked by name only: the index has no content for it."""
-        return bool(self.extended_flags & _INTENT_TO_ADD)
-
-
-#: ``git_index_entry`` of libgit2's public header up to its path, in machine order.
-_ENTRY: Final = Struct("=iIiIIIIIII20sHH")
-assert ffi.offsetof("git_index_entry", "path") == _ENTRY.size
-assert ffi.offsetof("git_index_entry", "id") == 40
-
-
-class Index(msgspec.Struct, frozen=True):
-    """The index as it was read. Keys are path bytes; nothing about them was checked."""
-
-    rows: dict[bytes, IndexRow]
-    unmerged: frozenset[bytes]
-    intended: frozenset[bytes]  #: keys of ``rows`` whose content the index does not have
-    racy_from: int  #: nanoseconds; a file modified at or after it may differ unseen
 
 
 class Checkout:
@@ -150,65 +94,9 @@ class Checkout:
             raise Refusal("checkout_partial")
         return CommitSha(str(found.id)), found.tree_id.raw
 
-    def index_differences(self, tree: bytes) -> set[bytes]:
-        """The paths at which the index (as last read) and a commit's tree differ.
-
-        The whole tree is unfolded, so the caller must know that it is bounded.
-        """
-        with _reading():
-            found = self._repository.index.diff_to_tree(self._tree(tree))
-            return {
-                path
-                for delta in found.deltas
-                for path in (delta.old_file.raw_path, delta.new_file.raw_path)
-            }
-
-    def tree_entries(self, tree: bytes, paths: Iterable[bytes]) -> dict[bytes, tuple[int, bytes]]:
-        """Path to (mode, git id) for those of ``paths`` that a commit's tree has."""
-        entries: dict[bytes, tuple[int, bytes]] = {}
-        with _reading():
-            root = self._tree(tree)
-            for path in paths:
-                try:
-                    entry = root[os.fsdecode(path)]
-                except KeyError:
-                    continue
-                entries[path] = (int(entry.filemode), entry.id.raw)
-        return entries
-
-    def _tree(self, oid: bytes) -> pygit2.Tree:
-        tree = self._repository[pygit2.Oid(raw=oid)]
-        if not isinstance(tree, pygit2.Tree):
-            raise KeyError(oid)
-        return tree
-
-    def index(self) -> Index:
-        """The index, read afresh. Raises ``Refusal("stage_unsupported")`` (split, sparse)."""
-        # The time is taken first: a later write of the index only makes more files racy.
-        racy_from = _modified(self.git_folder / "index")
-        try:
-            index = self._repository.index
-        except (pygit2.GitError, OSError) as error:
-            raise Refusal("stage_unsupported") from error
-        rows: dict[bytes, IndexRow] = {}
-        unmerged: set[bytes] = set()
-        intended: set[bytes] = set()
-        pointer, text, memory = index._index, ffi.string, ffi.buffer
-        for position in range(len(index)):
-            entry = C.git_index_get_byindex(pointer, position)
-            row = IndexRow(*_ENTRY.unpack_from(memory(entry)))
-            if row.flags & _STAGE_MASK:
-                unmerged.add(text(entry.path))
-            else:
-                rows[path := text(entry.path)] = row
-                if row.extended_flags & _INTENT_TO_ADD:
-                    intended.add(path)
-        return Index(
-            rows=rows,
-            unmerged=frozenset(unmerged),
-            intended=frozenset(intended),
-            racy_from=racy_from,
-        )
+    def index(self) -> IndexBytes:
+        """The index file, read afresh. Raises what ``read_index`` raises."""
+        return read_index(self.git_folder / "index")
 
 
 def open_checkout(directory: Path) -> Checkout:
@@ -260,28 +148,3 @@ def _common_folder(git_folder: Path) -> Path:
     except OSError as error:
         raise Fault("checkout_unreadable") from error
     return Path(os.path.normpath(git_folder / os.fsdecode(text.rstrip(b"\r\n"))))
-
-
-def _modified(path: Path) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise Fault("checkout_unreadable") from error
-
-
-def is_clean(row: IndexRow, found: os.stat_result, racy_from: int) -> bool:
-    """Whether ``found`` is the stat that ``row`` was recorded with, so that nothing changed.
-
-    As git decides it: same size, times and inode, and the file is older than the index
-    (a later one could have been changed within the same tick, "racily clean").
-    """
-    modified = found.st_mtime_ns
-    return (
-        row.modified_seconds * 1_000_000_000 + row.modified_nanoseconds == modified
-        and modified < racy_from
-        and row.size == found.st_size & _LOW_32
-        and row.changed_seconds * 1_000_000_000 + row.changed_nanoseconds == found.st_ctime_ns
-        and row.inode == found.st_ino & _LOW_32
-    )

@@ -52,7 +52,8 @@ _ISSUED: Final = re.compile(
 
 def credential_of_content(head: bytes) -> ContentReason | None:
     """Why content that starts with ``head`` is a credential, whatever its name."""
-    if b"PRIVATE KEY" in head and has_private_key(head):
+    # Searched from the end, which is the quicker way for a word that is nearly never there.
+    if head.rfind(b"PRIVATE KEY") >= 0 and has_private_key(head):
         return "private_key"
     first = head[:256].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first in (b"{", b"[") and _is_credential_json(head):

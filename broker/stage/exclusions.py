@@ -9,6 +9,7 @@ that commits its ``dist`` needs it.
 
 import re
 import unicodedata
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
@@ -30,9 +31,10 @@ __all__ = [
     "fold_name",
     "fold_path",
     "needs_content",
+    "suspects",
 ]
 
-#: Raise it whenever a content rule changes: remembered verdicts of older rules are void.
+#: Raise it whenever a rule changes: remembered verdicts of older rules are void.
 RULES_VERSION: Final = 1
 
 #: A folder or file of this name, at any depth, tracked or not.
@@ -201,6 +203,27 @@ def needs_content(name: str) -> bool:
     return folded in BY_NAME or folded.endswith(_KEY_SUFFIXES)
 
 
+def suspects(names: Collection[str], *, below: str) -> Collection[str]:
+    """Those of ``names``, all in the folder ``below``, that the table may say something of.
+
+    For every other name ``exclusion_of_path`` says what it says of the folder, and
+    ``needs_content`` is false. Much quicker than to ask for each.
+    """
+    if fold_name(below) in _PAIR_STARTS:
+        return names
+    together = "\0".join(names)
+    if _PLAIN_NAMES.fullmatch(together) is None:
+        return names
+    folded = together.lower().split("\0")
+    if _NAMES.keys().isdisjoint(folded) and BY_NAME.keys().isdisjoint(folded):
+        return [
+            name
+            for name, form in zip(names, folded, strict=True)
+            if form.endswith(_SUSPECT_ENDS) or form.startswith(_FORM_STARTS)
+        ]
+    return names
+
+
 def fold_name(name: str) -> str:
     """The form in which a name is compared with the table: every alias of it is one."""
     if _PLAIN.fullmatch(name) is not None:
@@ -224,6 +247,9 @@ def fold_path(path: str) -> str:
 
 #: A name in which folding changes nothing but the case of ASCII letters.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]")
+_PLAIN_NAMES: Final = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-](?:\0[A-Za-z0-9_.-]*[A-Za-z0-9_-])*")
+_PAIR_STARTS: Final = frozenset(first for first, _ in _PAIRS)
+_SUSPECT_ENDS: Final = (*_FORM_ENDS, *_KEY_SUFFIXES)
 
 
 def _judge(name: str) -> tuple[str, ExclusionReason | None]:

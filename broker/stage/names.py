@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from broker.stage.bounds import StageBounds
-from broker.stage.exclusions import exclusion_of_path, fold_path
+from broker.stage.exclusions import exclusion_of_path, fold_path, suspects
 from protocol.decision_codes import ExclusionReason
 
 #: Those that no staged name has: so a name that may be staged is shown as it is.
@@ -15,31 +15,47 @@ _ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 class PathJudge:
     """Turns path bytes of an index or a commit into text, or notes why they are excluded."""
 
-    def __init__(self, bounds: StageBounds) -> None:
+    def __init__(self, bounds: StageBounds, excluded: dict[str, ExclusionReason]) -> None:
         self._bounds: Final = bounds
         self._texts: Final[dict[bytes, str | None]] = {}
         #: Printable path (the shortest excluded part) to its reason.
-        self.excluded: Final[dict[str, ExclusionReason]] = {}
+        self.excluded: Final = excluded
 
     def text_of(self, raw: bytes) -> str | None:
         """``raw`` as a path that may be staged, or ``None``. Raises ``Refusal`` for a bound."""
         if raw in self._texts:
             return self._texts[raw]
-        text = self._judge(raw)
+        text = raw.decode() if self.allows(raw) else None
+        if text is not None:
+            self._bounds.check_path(text)
         self._texts[raw] = text
         return text
 
-    def _judge(self, raw: bytes) -> str | None:
+    def allows(self, raw: bytes) -> bool:
+        """Whether no part of ``raw`` is excluded by its name; why one is, is noted."""
         try:
-            text = raw.decode()
+            if exclusion_of_path(raw.decode()) is None:
+                return True
         except UnicodeDecodeError:
-            self._exclude(raw)
-            return None
-        if exclusion_of_path(text) is not None:
-            self._exclude(raw)
-            return None
-        self._bounds.check_path(text)
-        return text
+            pass
+        self._exclude(raw)
+        return False
+
+    def texts_of(self, folder: str, names: Collection[str]) -> set[str]:
+        """Those of ``names``, files directly in ``folder``, that may be staged.
+
+        ``folder`` itself is one that is allowed. Raises ``Refusal`` for a bound.
+        """
+        prefix = folder and folder + "/"
+        suspected = suspects(names, below=folder.rpartition("/")[2])
+        allowed = set(names)
+        for name in suspected:
+            if self.text_of((prefix + name).encode("utf-8", "surrogateescape")) is None:
+                allowed.discard(name)
+        if len(suspected) < len(names):
+            # The longest name stands for all of them: what is not suspected is ASCII.
+            self._bounds.check_path(prefix + max(allowed, key=len, default=""))
+        return allowed
 
     def _exclude(self, raw: bytes) -> None:
         for part in prefixes(raw):
@@ -107,6 +123,11 @@ def collisions(paths: Collection[str]) -> frozenset[str]:
         spellings.setdefault(fold_path(path), set()).add(path)
     twins = {path for same in spellings.values() if len(same) > 1 for path in same}
     return frozenset(path for path in twins if not _is_below(path, twins))
+
+
+def twins_in(names: Collection[str]) -> bool:
+    """Whether two of ``names``, all in one folder, differ only by case or form."""
+    return len(_folded(names)) != len(names)
 
 
 def _folded(paths: Collection[str]) -> set[str]:

@@ -68,6 +68,28 @@ def read_file(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.st
     raise Refusal("checkout_changed")
 
 
+def read_once(parent: int, name: str, bounds: StageBounds) -> tuple[bytes, os.stat_result]:
+    """The bytes of the regular file ``name`` in ``parent``, and its stat before they were read.
+
+    A writer may have been at work meanwhile: this is for who can prove the bytes by
+    other means, and calls ``read_file`` otherwise. Raises what that raises.
+    """
+    try:
+        handle = os.open(name, _FILE, dir_fd=parent)
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise Refusal("checkout_changed")
+            bounds.check_size(found.st_size)
+            return os.read(handle, found.st_size + 1), found
+        finally:
+            os.close(handle)
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _failure(error) from error
+
+
 def _read(handle: int, size: int) -> bytes:
     """All of a file of ``size`` bytes; one byte more when it has grown."""
     data = os.read(handle, size + 1)

@@ -8,39 +8,33 @@ What is excluded from the stage is left out of the base tree as well (a secret, 
 submodule must not look like a deletion), except what a person took out of the checkout.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broker.stage.blobs import Blobs, Judged
+import msgspec
+
+from broker.stage.blobs import Blobs
 from broker.stage.bounds import PRODUCT_BOUNDS, StageBounds
-from broker.stage.checkout import (
-    MODE_GITLINK,
-    MODE_SYMLINK,
-    Checkout,
-    Index,
-    IndexRow,
-    open_checkout,
-)
-from broker.stage.commit_tree import list_commit_tree
-from broker.stage.content_cache import MARK_PLAIN, ContentCache
+from broker.stage.checkout import Checkout, open_checkout
+from broker.stage.commit_tree import CommitTree, list_commit_tree
+from broker.stage.content_cache import ContentCache
 from broker.stage.exclusions import needs_content
-from broker.stage.names import PathJudge, collisions, folders_of, is_below_any, printable
-from broker.stage.openat import read_file
-from broker.stage.store import Blob, BlobId, BlobStore
-from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, Entry, StagedTree
-from broker.stage.walking import Found, Walk
+from broker.stage.index_file import IndexBytes, parse_index
+from broker.stage.index_judging import IndexJudge, reason_of_kind
+from broker.stage.index_memory import IndexMemory
+from broker.stage.names import PathJudge, collisions, is_below_any, printable, twins_in
+from broker.stage.store import BlobStore
+from broker.stage.taking import Taken, WorkingFiles
+from broker.stage.tracking import StatForm, TrackedFolder, mode_of
+from broker.stage.tree import Entry, FolderSource, StagedTree
 from protocol.decision_codes import ExclusionReason
 from protocol.errors import Refusal
 from protocol.ids import CommitSha, RepoPath
 
 __all__ = ["Excluded", "StageBounds", "Staged", "stage_checkout"]
-
-_TYPE_MASK: Final = 0o170000
-_REGULAR: Final = 0o100000
-_OWNER_EXECUTES: Final = 0o100
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ def stage_checkout(
     store = BlobStore.open(scratch, alternates=(checkout.objects,))
     try:
         known = ContentCache.load(cache, checkout.objects)
-        staging = _Staging(checkout, store, Blobs(store, known, bounds), bounds)
+        staging = _Staging(checkout, store, Blobs(store, known, bounds), bounds, cache)
         staged = staging.of_commit(ref) if ref is not None else staging.of_working_tree()
     except BaseException:
         store.close()
@@ -97,65 +91,104 @@ def stage_checkout(
     return staged
 
 
+class _Tracked(msgspec.Struct, frozen=True):
+    """What the index says, and the git tree ids of its folders."""
+
+    folders: Mapping[str, TrackedFolder]
+    hidden: dict[str, ExclusionReason]
+    tree_ids: Mapping[str, bytes]
+    remembered: bool
+
+
 class _Staging:
     """One staging, as far as it is."""
 
     def __init__(
-        self, checkout: Checkout, store: BlobStore, blobs: Blobs, bounds: StageBounds
+        self,
+        checkout: Checkout,
+        store: BlobStore,
+        blobs: Blobs,
+        bounds: StageBounds,
+        cache: Path | None,
     ) -> None:
         self._checkout: Final = checkout
         self._store: Final = store
         self._blobs: Final = blobs
         self._bounds: Final = bounds
-        self._names: Final = PathJudge(bounds)
-        #: Printable path to reason: left out of the stage and of the base.
-        self._hidden: Final[dict[str, ExclusionReason]] = self._names.excluded
-        #: The same, but left out of the stage only.
-        self._absent: Final[dict[str, ExclusionReason]] = {}
-        self._files: Final[dict[RepoPath, Entry]] = {}
-        self._untracked: Final[set[RepoPath]] = set()
-        self._converted: Final[list[RepoPath]] = []
-        self._pointers: Final[list[RepoPath]] = []
-        self._bytes = 0
+        self._cache: Final = cache
+        self._taken: Final = Taken(bounds)
+        self._hidden: Final = self._taken.hidden
+        self._names: Final = PathJudge(bounds, self._hidden)
 
     def of_commit(self, ref: str) -> Staged:
         commit = self._checkout.commit(ref)
         assert commit is not None
-        listed = list_commit_tree(self._store, commit[1], self._bounds)
+        listed = list_commit_tree(self._store, commit[1], self._bounds).files
         for path, (mode, oid) in self._regular(listed).items():
-            self._add_judged(path, mode, self._blobs.of_git(path, oid))
-        self._hide_collisions(self._files)
-        self._drop_hidden(self._files)
-        tree = StagedTree.build(self._store, self._files)
+            self._taken.add(path, mode, self._blobs.of_git(path, oid))
+        tree = StagedTree.build(self._store, self._taken.files)
+        self._hide_collisions((tree, None))
+        tree = self._without_hidden(tree)
         return self._staged(tree, commit[0], tree)
 
     def of_working_tree(self) -> Staged:
         commit = self._checkout.commit(None)
-        index = self._checkout.index()
-        rows = self._rows(index)
-        prepared = self._prepared(rows)
-        self._take_working_files(index, rows, prepared)
-        self._take_missing(rows)
-        base: dict[RepoPath, Entry] = {}
-        if commit is not None:
-            base = self._base_files(commit[1], index, rows, prepared)
-            if base.keys() != self._files.keys():
-                self._hide_collisions(base)
-        self._hide_collisions(self._files)
-        self._drop_hidden(self._files)
-        self._drop_hidden(base)
-        tree = StagedTree.build(self._store, self._files)
-        self._bounds.check_count(tree.files)
-        self._bounds.check_total(tree.bytes)
-        return self._staged(tree, commit and commit[0], _variant(tree, self._files, base))
+        root = None if commit is None else commit[1]
+        file = self._checkout.index()
+        own_modes = self._checkout.flag("core.fileMode", default=True)
+        form = StatForm(own_modes=own_modes)
+        memory = self._memory(file, root, own_modes=own_modes)
+        index = self._tracked(file, memory, root, form)
+        folders = index.folders
+        WorkingFiles(
+            self._checkout,
+            self._blobs,
+            self._taken,
+            own_modes=own_modes,
+            racy_from=file.racy_from,
+            bounds=self._bounds,
+        ).take(folders, form)
+        listing = CommitTree(files={}, same=frozenset())
+        if root is not None:
+            listing = list_commit_tree(self._store, root, self._bounds, known=index.tree_ids)
+        whole = "" in listing.same
+        if whole:
+            self._learn_changed(folders)
+        learned = _settle(folders, form)
+        indexed = _tree_of(self._store, folders)
+        tree = indexed.replace(self._changes(folders))
+        base = self._base_tree(listing, indexed, folders)
+        collide = self._hide_collisions((indexed, None), (tree, indexed), (base, indexed))
+        if whole and not collide and (learned or not index.remembered):
+            memory.keep(folders.values(), indexed, index.hidden)
+        return self._staged(
+            self._without_hidden(tree), commit and commit[0], self._without_hidden(base)
+        )
 
-    def _rows(self, index: Index) -> dict[str, IndexRow]:
-        for raw in index.unmerged:
-            if self._names.text_of(raw) is not None:
-                self._hidden[printable(raw)] = "unmerged"
-        listed = {raw: (row.mode, row.oid) for raw, row in index.rows.items()}
-        texts = self._regular(listed)
-        return {path: index.rows[path.encode()] for path in texts}
+    def _memory(self, file: IndexBytes, root: bytes | None, *, own_modes: bool) -> IndexMemory:
+        return IndexMemory.of(
+            None if root is None else self._cache,
+            self._checkout.git_folder,
+            index=file.data,
+            commit_tree=root or b"",
+            own_modes=own_modes,
+            bounds=self._bounds,
+        )
+
+    def _tracked(
+        self, file: IndexBytes, memory: IndexMemory, root: bytes | None, form: StatForm
+    ) -> _Tracked:
+        remembered = memory.recall()
+        if remembered is not None and root is not None:
+            self._hidden.update(remembered.hidden)
+            # Only an index that is all of its commit is remembered.
+            return _Tracked(remembered.folders, {}, {"": root}, remembered=True)
+        index = parse_index(file)
+        judge = IndexJudge(
+            self._names, self._blobs, hidden=self._hidden, form=form, bounds=self._bounds
+        )
+        folders = judge.folders(index)
+        return _Tracked(folders, dict(self._hidden), index.tree_ids(), remembered=False)
 
     def _regular(self, listed: Mapping[bytes, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
         """The regular files of ``listed`` by text; the others are noted as hidden."""
@@ -164,154 +197,69 @@ class _Staging:
             path = self._names.text_of(raw)
             if path is None:
                 continue
-            kind = value[0] & _TYPE_MASK
-            if kind == _REGULAR:
+            reason = reason_of_kind(value[0])
+            if reason is None:
                 regular[path] = value
-            elif kind == MODE_SYMLINK:
-                self._hidden[printable(raw)] = "symlink"
-            elif kind == MODE_GITLINK:
-                self._hidden[printable(raw)] = "submodule"
             else:
-                self._hidden[printable(raw)] = "special_file"
+                self._hidden[printable(raw)] = reason
         self._bounds.check_count(len(regular))
         return regular
 
-    def _prepared(self, rows: Mapping[str, IndexRow]) -> dict[RepoPath, Entry]:
-        """The index's own entry of each row whose content is known and harmless."""
-        prepared: dict[RepoPath, Entry] = {}
-        for path, row in rows.items():
-            oid = row.oid
-            known = self._blobs.known(oid)
-            if known is None or known.mark != MARK_PLAIN or known.size != row.size:
+    def _learn_changed(self, folders: Mapping[str, TrackedFolder]) -> None:
+        """Know what the index has of files that were changed, which the base needs too."""
+        for folder in folders.values():
+            for name, row in folder.rows.items():
+                path = folder.prefix + name
+                if row.marks or name in folder.learned or needs_content(name):
+                    continue
+                if path in self._hidden or path not in self._taken.files:
+                    continue
+                judged = self._blobs.of_git(path, row.oid)
+                if judged.blob is None or judged.is_pointer or judged.blob.size != row.size:
+                    continue
+                folder.learned[name] = Entry(mode_of(row.mode), judged.blob)
+                folder.doubtful[name] = row
+
+    def _changes(self, folders: Mapping[str, TrackedFolder]) -> dict[RepoPath, Entry | None]:
+        """What makes the stage of the index's known files."""
+        changes: dict[RepoPath, Entry | None] = {
+            RepoPath(folder.prefix + name): None
+            for folder in folders.values()
+            for name in folder.doubtful
+        }
+        changes.update(self._taken.files)
+        return changes
+
+    def _base_tree(
+        self, listing: CommitTree, indexed: StagedTree, folders: Mapping[str, TrackedFolder]
+    ) -> StagedTree:
+        """The commit's files: those of the index, but for what ``listing`` has otherwise."""
+        changes: dict[RepoPath, Entry | None] = {}
+        wanted = dict(listing.files)
+        for path, folder in folders.items():
+            if "" in listing.same or is_below_any(path, listing.same):
+                wanted.update(
+                    ((folder.prefix + name).encode(), (row.mode, row.oid))
+                    for name, row in folder.rows.items()
+                    if not row.intent_to_add
+                )
                 continue
-            if known.size > self._bounds.file_bytes:
-                continue
-            if row.is_plain and not needs_content(path.rpartition("/")[2]):
-                blob = Blob(BlobId(oid), known.size, known.digest)
-                prepared[RepoPath(path)] = Entry(_mode(row.mode), blob)
-        return prepared
-
-    def _take_working_files(
-        self, index: Index, rows: Mapping[str, IndexRow], prepared: Mapping[RepoPath, Entry]
-    ) -> None:
-        walk = Walk(
-            self._checkout,
-            index=index,
-            rows=rows,
-            prepared=prepared,
-            folders=frozenset(folders_of(rows)),
-            settled=self._hidden,
-            bounds=self._bounds,
-        )
-        for found in walk.files():
-            row = found.row
-            if row is None:
-                self._bounds.check_count(len(self._files) + len(walk.unchanged) + 1)
-                self._take_untracked(found)
-            elif not row.from_index:
-                self._take_tracked(found, row)
-        self._files.update(walk.unchanged)
-        for path, reason in walk.excluded.items():
-            untracked_only = reason in ("ignored", "build_output", "dependencies")
-            (self._absent if untracked_only else self._hidden).setdefault(path, reason)
-
-    def _take_untracked(self, found: Found) -> None:
-        data = self._read(found)
-        if data is not None:
-            self._untracked.add(RepoPath(found.path))
-            self._add_judged(found.path, found.mode, self._blobs.of_new(found.path, data))
-
-    def _take_tracked(self, found: Found, row: IndexRow) -> None:
-        path = RepoPath(found.path)
-        if found.clean and not row.intent_to_add and self._blobs.known(row.oid) is not None:
-            judged = self._blobs.of_git(path, row.oid)
-            if judged.blob is not None and judged.blob.size != found.stat.st_size:
-                self._converted.append(path)
-            self._add_judged(path, found.mode, judged)
-            return
-        data = self._read(found)
-        if data is None:
-            return
-        if row.intent_to_add:
-            judged = self._blobs.of_new(path, data)
-        elif self._blobs.is_git(row.oid, data):
-            judged = self._blobs.of_same(path, row.oid, data)
-        elif found.clean or self._is_converted(path, row, data):
-            # Git holds other bytes and yet calls the file unchanged: a conversion.
-            self._converted.append(path)
-            judged = self._blobs.of_git(path, row.oid)
-        else:
-            judged = self._blobs.of_new(path, data)
-        self._add_judged(path, found.mode, judged)
-
-    def _read(self, found: Found) -> bytes | None:
-        self._bounds.check_total(self._bytes + found.stat.st_size)
-        try:
-            data, _ = read_file(found.folder, found.name, self._bounds)
-        except PermissionError:
-            self._hidden[printable(found.path.encode())] = "unreadable"
-            return None
-        return data
-
-    def _is_converted(self, path: str, row: IndexRow, data: bytes) -> bool:
-        if b"\r\n" in data and self._blobs.is_git(row.oid, data.replace(b"\r\n", b"\n")):
-            text = self._checkout.attribute(path, "text")
-            if text is False:
-                return False
-            automatic = self._checkout.text("core.autocrlf") in ("true", "input")
-            ends = self._checkout.attribute(path, "eol")
-            return automatic or text is not None or ends is not None
-        return self._blobs.is_pointer_to(row.oid, data)
-
-    def _take_missing(self, rows: Mapping[str, IndexRow]) -> None:
-        """Rows of the index that the working tree did not give."""
-        for path, row in rows.items():
-            if path in self._files or is_below_any(path, self._hidden):
-                continue
-            if row.from_index:
-                self._add_judged(path, _mode(row.mode), self._blobs.of_git(path, row.oid))
-            else:
-                self._absent[path] = "deleted_in_checkout"
-
-    def _base_files(
-        self,
-        root: bytes,
-        index: Index,
-        rows: Mapping[str, IndexRow],
-        prepared: Mapping[RepoPath, Entry],
-    ) -> dict[RepoPath, Entry]:
-        if self._blobs.is_bounded(root):
-            return self._base_by_difference(root, index, rows, prepared)
-        listed = list_commit_tree(self._store, root, self._bounds)
-        self._blobs.note_bounded(root, len(listed))
-        return self._base_of(listed)
-
-    def _base_by_difference(
-        self,
-        root: bytes,
-        index: Index,
-        rows: Mapping[str, IndexRow],
-        prepared: Mapping[RepoPath, Entry],
-    ) -> dict[RepoPath, Entry]:
-        """The same files, by what differs from the index, which is little or nothing."""
-        other = self._checkout.index_differences(root) | index.unmerged | index.intended
-        listed = self._checkout.tree_entries(root, other)
-        base = dict(prepared)
-        for raw in other:
-            base.pop(RepoPath(os.fsdecode(raw)), None)
-        for text, row in rows.items():
-            if text not in prepared and (raw := text.encode()) not in other:
-                listed[raw] = (row.mode, row.oid)
-        base.update(self._base_of(listed))
-        return base
+            for name, entry in folder.entries.items():
+                file = folder.prefix + name
+                if wanted.get(file.encode()) == (entry.mode, entry.blob.oid):
+                    del wanted[file.encode()]
+                else:
+                    changes[RepoPath(file)] = None
+        changes.update(self._base_of(wanted))
+        return indexed.replace(changes)
 
     def _base_of(self, listed: Mapping[bytes, tuple[int, bytes]]) -> dict[RepoPath, Entry]:
         base: dict[RepoPath, Entry] = {}
         for text, (git_mode, oid) in self._regular(listed).items():
-            path, mode = RepoPath(text), _mode(git_mode)
-            staged = self._files.get(path)
+            path, mode = RepoPath(text), mode_of(git_mode)
+            staged = self._taken.files.get(path)
             if staged is not None and staged.blob.oid == oid:
-                base[path] = staged if staged.mode == mode else Entry(mode, staged.blob)
+                base[path] = Entry(mode, staged.blob)
                 continue
             if path in self._hidden:
                 continue
@@ -322,29 +270,32 @@ class _Staging:
                 self._hidden[path] = judged.reason
         return base
 
-    def _add_judged(self, path: str, mode: int, judged: Judged) -> None:
-        if judged.reason is not None or judged.blob is None:
-            self._hidden[path] = judged.reason or "unreadable"
-            return
-        self._bytes += judged.blob.size
-        self._bounds.check_total(self._bytes)
-        self._files[RepoPath(path)] = Entry(_mode(mode), judged.blob)
-        if judged.is_pointer:
-            self._pointers.append(RepoPath(path))
+    def _hide_collisions(self, *trees: tuple[StagedTree, StagedTree | None]) -> bool:
+        """Whether there are any; each tree comes with one that was looked at before it."""
+        collide = False
+        for tree, before in trees:
+            collide = collide or any(map(twins_in, tree.folders_apart(before)))
+        if collide:
+            # The last two are those that will be used.
+            for tree, _ in trees[-2:]:
+                for path in collisions(tree.paths):
+                    self._hidden[path] = "name_collision"
+        return collide
 
-    def _hide_collisions(self, files: Mapping[RepoPath, Entry]) -> None:
-        for path in collisions(files.keys()):
-            self._hidden[path] = "name_collision"
-
-    def _drop_hidden(self, files: dict[RepoPath, Entry]) -> None:
-        if not self._hidden:
-            return
-        for path in [path for path in files if is_below_any(path, self._hidden)]:
-            del files[path]
+    def _without_hidden(self, tree: StagedTree) -> StagedTree:
+        gone: dict[RepoPath, Entry | None] = {}
+        for path in self._hidden:
+            if tree.get(path) is not None:
+                gone[RepoPath(path)] = None
+            else:
+                gone.update((below, None) for below, _ in tree.items(path))
+        return tree.replace(gone) if gone else tree
 
     def _staged(self, tree: StagedTree, commit: CommitSha | None, base: StagedTree) -> Staged:
-        reasons = {**self._absent, **self._hidden}
-        untracked = sum(path in self._files for path in self._untracked)
+        self._bounds.check_count(tree.files)
+        self._bounds.check_total(tree.bytes)
+        reasons = {**self._taken.absent, **self._hidden}
+        untracked = sum(tree.get(path) is not None for path in self._taken.untracked)
         return Staged(
             tree=tree,
             base_commit=commit,
@@ -352,22 +303,37 @@ class _Staging:
             excluded=tuple(Excluded(path, reasons[path]) for path in sorted(reasons)),
             tracked=tree.files - untracked,
             untracked=untracked,
-            converted=tuple(sorted(path for path in self._converted if path in self._files)),
-            pointers=tuple(sorted(path for path in self._pointers if path in self._files)),
+            converted=tuple(sorted(filter(tree.get, self._taken.converted))),
+            pointers=tuple(sorted(filter(tree.get, self._taken.pointers))),
         )
 
 
-def _mode(git_mode: int) -> int:
-    """The one of two modes that ``git_mode`` (of git or of a stat) stands for."""
-    return MODE_EXECUTABLE if git_mode & _OWNER_EXECUTES else MODE_FILE
+def _settle(folders: Mapping[str, TrackedFolder], form: StatForm) -> bool:
+    """Count what was learned to what is known; whether anything was."""
+    settled = False
+    for folder in folders.values():
+        if folder.learned:
+            settled = True
+            folder.know(folder.learned, folder.rows, form)
+            for name in folder.learned:
+                del folder.rows[name]
+    if settled:
+        # The totals of the folders above are those of before.
+        for folder in folders.values():
+            folder.totals = None
+    return settled
 
 
-def _variant(
-    tree: StagedTree, files: Mapping[RepoPath, Entry], wanted: Mapping[RepoPath, Entry]
-) -> StagedTree:
-    """The tree of ``wanted``, made from ``tree`` (of ``files``), which mostly equals it."""
-    changes: dict[RepoPath, Entry | None] = {
-        path: entry for path, entry in wanted.items() if files.get(path) is not entry
-    }
-    changes.update((path, None) for path in files if path not in wanted)
-    return tree.replace(changes)
+def _tree_of(store: BlobStore, folders: Mapping[str, TrackedFolder]) -> StagedTree:
+    """The tree of all known files."""
+    return StagedTree.of_folders(
+        store,
+        [
+            FolderSource(path, partial(_entries_of, folder), folder.totals)
+            for path, folder in folders.items()
+        ],
+    )
+
+
+def _entries_of(folder: TrackedFolder) -> Mapping[str, Entry]:
+    return folder.entries

@@ -112,8 +112,15 @@ class BlobStore:
         """The raw tree object of an alternate; raises ``Fault("checkout_unreadable")``."""
         return self._read_object(oid, ObjectType.TREE)
 
+    def has_git_tree(self, oid: bytes) -> bool:
+        """Whether an alternate has the tree object with this git id."""
+        return self._size(oid, ObjectType.TREE) is not None
+
     def size_in_alternates(self, oid: bytes) -> int | None:
         """The size in bytes of the blob with this git id; ``None`` when no alternate has it."""
+        return self._size(oid, ObjectType.BLOB)
+
+    def _size(self, oid: bytes, wanted: ObjectType) -> int | None:
         name = pygit2.Oid(raw=oid)
         for database in self._alternates:
             try:
@@ -122,7 +129,7 @@ class BlobStore:
                 continue
             except (pygit2.GitError, OSError, ValueError) as error:
                 raise Fault("checkout_unreadable") from error
-            return size if kind == ObjectType.BLOB else None
+            return size if kind == wanted else None
         return None
 
     def load(self, blob: Blob) -> bytes:

@@ -7,30 +7,38 @@ whole and a change costs what it touches. The digest is git's own tree id under
 path up in a file system; only ``materialize`` writes to one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from hashlib import sha256
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Self, final
 
 import msgspec
 
+from broker.stage.folder_nodes import (
+    EMPTY,
+    MODE_EXECUTABLE,
+    MODE_FILE,
+    Entry,
+    Folder,
+    FolderTotals,
+    folders_apart,
+    in_order,
+    merged,
+)
 from broker.stage.materializing import write_files
-from broker.stage.store import Blob, BlobStore
+from broker.stage.store import BlobStore
 from protocol.digest import DIGEST_PREFIX
 from protocol.ids import Digest, RepoPath
 
-MODE_FILE: Final = 0o100644
-MODE_EXECUTABLE: Final = 0o100755
-
-_MODE_BYTES: Final = {MODE_FILE: b"100644 ", MODE_EXECUTABLE: b"100755 "}
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One file of a tree: ``MODE_FILE`` or ``MODE_EXECUTABLE``, and its content."""
-
-    mode: int
-    blob: Blob
+__all__ = [
+    "MODE_EXECUTABLE",
+    "MODE_FILE",
+    "Entry",
+    "FolderSource",
+    "FolderTotals",
+    "StagedTree",
+    "TreeDifference",
+]
 
 
 class TreeDifference(msgspec.Struct, frozen=True):
@@ -41,38 +49,23 @@ class TreeDifference(msgspec.Struct, frozen=True):
     after: Entry | None
 
 
-@final
-class _Folder:
-    """One folder: children in git's order, its id, and what lies below it."""
+class FolderSource(msgspec.Struct, frozen=True):
+    """One folder that a tree is made of: its own files, and its totals if they are known.
 
-    __slots__ = ("bytes", "children", "digest", "files")
+    With ``totals`` the files are asked for when somebody looks into the folder, and must
+    then be those that the totals name.
+    """
 
-    def __init__(self, children: "dict[str, Entry | _Folder]") -> None:
-        lines: list[bytes] = []
-        files = total = 0
-        for name, child in children.items():
-            if type(child) is Entry:
-                blob = child.blob
-                lines.append(b"%b%b\0%b" % (_MODE_BYTES[child.mode], name.encode(), blob.digest))
-                files += 1
-                total += blob.size
-            else:
-                assert type(child) is _Folder
-                lines.append(b"40000 %b\0%b" % (name.encode(), child.digest))
-                files += child.files
-                total += child.bytes
-        body = b"".join(lines)
-        self.children: Final = children
-        self.digest: Final[bytes] = sha256(b"tree %d\0%b" % (len(body), body)).digest()
-        self.files: Final[int] = files
-        self.bytes: Final[int] = total
+    path: str
+    entries: Callable[[], Mapping[str, Entry]]
+    totals: FolderTotals | None
 
 
 @final
 class StagedTree:
     """An immutable tree of files. Equal trees have equal digests and the reverse."""
 
-    def __init__(self, store: BlobStore, root: _Folder) -> None:
+    def __init__(self, store: BlobStore, root: Folder) -> None:
         self.store: Final = store
         self._root: Final = root
         self.digest: Final = Digest(DIGEST_PREFIX + root.digest.hex())
@@ -86,6 +79,42 @@ class StagedTree:
         Raises ``ValueError`` when one path is both a file and a folder.
         """
         return cls(store, _built(entries))
+
+    @classmethod
+    def of_folders(cls, store: BlobStore, sources: Sequence[FolderSource]) -> Self:
+        """The tree of ``sources``: the root is first, and each comes after the one above it.
+
+        Folders without files are left out.
+        """
+        below: dict[str, dict[str, Folder]] = {source.path: {} for source in sources}
+        root = EMPTY
+        for source in reversed(sources):
+            folders = below.pop(source.path)
+            totals = source.totals
+            if totals is None:
+                folder = Folder(merged(source.entries(), folders))
+            else:
+                folder = Folder.promised(totals, partial(_loaded, source.entries, folders))
+            above, _, name = source.path.rpartition("/")
+            if not source.path:
+                root = folder
+            elif folder.files:
+                below[above][name] = folder
+        return cls(store, root)
+
+    def totals(self, folder: str) -> FolderTotals | None:
+        """What ``folder`` is as a whole, ``None`` when it does not exist."""
+        node = self._node(folder)
+        if type(node) is not Folder:
+            return None
+        return FolderTotals(node.digest, node.files, node.bytes)
+
+    def folders_apart(self, other: "StagedTree | None") -> Iterator[Collection[str]]:
+        """The names in each folder that is not also one of ``other`` at the same place.
+
+        Folders that were promised and never looked into are left out.
+        """
+        yield from folders_apart(self._root, None if other is None else other._root)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StagedTree) and other.digest == self.digest
@@ -104,14 +133,14 @@ class StagedTree:
         A folder that does not exist has no files.
         """
         node = self._node(folder)
-        if isinstance(node, _Folder):
+        if isinstance(node, Folder):
             yield from _walk(node, folder and folder + "/")
 
     def get(self, path: str) -> Entry | None:
         """The file at exactly ``path``, or ``None``: no alias of a path is known."""
-        node: Entry | _Folder | None = self._root
+        node: Entry | Folder | None = self._root
         for name in path.split("/"):
-            if type(node) is not _Folder:
+            if type(node) is not Folder:
                 return None
             node = node.children.get(name)
         return node if type(node) is Entry else None
@@ -128,7 +157,7 @@ class StagedTree:
 
     def is_directory(self, path: str) -> bool:
         """Whether files lie below ``path``. The root (``""``) always is a folder."""
-        return type(self._node(path)) is _Folder
+        return type(self._node(path)) is Folder
 
     def replace(self, changes: Mapping[RepoPath, Entry | None]) -> "StagedTree":
         """This tree with each path set to its entry, or taken out where it is ``None``.
@@ -141,8 +170,8 @@ class StagedTree:
         root = _replaced(self._root, _by_folder(removed)) if removed else self._root
         # Removal is first, so that a file can make room for a folder of its name.
         if added:
-            root = _replaced(root or _EMPTY, _by_folder(added))
-        return StagedTree(self.store, root or _EMPTY)
+            root = _replaced(root or EMPTY, _by_folder(added))
+        return StagedTree(self.store, root or EMPTY)
 
     def differences(self, other: "StagedTree") -> Iterator[TreeDifference]:
         """Each path at which ``other`` (after) differs from this tree (before), sorted.
@@ -167,34 +196,38 @@ class StagedTree:
             ),
         )
 
-    def _node(self, path: str) -> Entry | _Folder | None:
-        node: Entry | _Folder | None = self._root
+    def _node(self, path: str) -> Entry | Folder | None:
+        node: Entry | Folder | None = self._root
         for name in path.split("/") if path else ():
-            if type(node) is not _Folder:
+            if type(node) is not Folder:
                 return None
             node = node.children.get(name)
         return node
 
 
-_EMPTY: Final = _Folder({})
+def _loaded(
+    entries: Callable[[], Mapping[str, Entry]], folders: Mapping[str, Folder]
+) -> dict[str, Entry | Folder]:
+    return merged(entries(), folders)
+
 
 #: Changes below one folder: a name leads to an entry, ``None`` (take out) or a folder's changes.
 _Changes = dict[str, "Entry | _Changes | None"]
 
 
-def _walk(folder: _Folder, prefix: str) -> Iterator[tuple[RepoPath, Entry]]:
+def _walk(folder: Folder, prefix: str) -> Iterator[tuple[RepoPath, Entry]]:
     # Git's order of names in a folder makes the whole walk sorted by path bytes.
     for name, child in folder.children.items():
         if type(child) is Entry:
             yield RepoPath(prefix + name), child
         else:
-            assert type(child) is _Folder
+            assert type(child) is Folder
             yield from _walk(child, f"{prefix}{name}/")
 
 
-def _built(entries: Mapping[RepoPath, Entry]) -> _Folder:
+def _built(entries: Mapping[RepoPath, Entry]) -> Folder:
     changes = _by_folder(entries)
-    return _new_folder(changes) if changes else _EMPTY
+    return _new_folder(changes) if changes else EMPTY
 
 
 def _by_folder(entries: Mapping[RepoPath, Entry | None]) -> _Changes:
@@ -225,18 +258,18 @@ def _by_folder(entries: Mapping[RepoPath, Entry | None]) -> _Changes:
     return root
 
 
-def _new_folder(changes: _Changes) -> _Folder:
-    children: dict[str, Entry | _Folder] = {}
+def _new_folder(changes: _Changes) -> Folder:
+    children: dict[str, Entry | Folder] = {}
     for name, change in changes.items():
         if type(change) is dict:
             children[name] = _new_folder(change)
         else:
             assert type(change) is Entry
             children[name] = change
-    return _Folder(_sorted(children))
+    return Folder(in_order(children))
 
 
-def _replaced(folder: _Folder, changes: _Changes) -> _Folder | None:
+def _replaced(folder: Folder, changes: _Changes) -> Folder | None:
     """``folder`` with ``changes`` made, or ``None`` when nothing is left in it."""
     children = dict(folder.children)
     for name, change in changes.items():
@@ -246,18 +279,18 @@ def _replaced(folder: _Folder, changes: _Changes) -> _Folder | None:
                 raise KeyError("a path to take out is not a file of the tree")
             del children[name]
         elif type(change) is Entry:
-            if type(old) is _Folder:
+            if type(old) is Folder:
                 raise ValueError("a path is both a file and a folder")
             children[name] = change
         else:
             assert type(change) is dict
             _replace_below(children, name, change)
-    return _Folder(_sorted(children)) if children else None
+    return Folder(in_order(children)) if children else None
 
 
-def _replace_below(children: dict[str, Entry | _Folder], name: str, changes: _Changes) -> None:
-    old = children.get(name, _EMPTY)
-    if type(old) is not _Folder:
+def _replace_below(children: dict[str, Entry | Folder], name: str, changes: _Changes) -> None:
+    old = children.get(name, EMPTY)
+    if type(old) is not Folder:
         if None in changes.values():
             raise KeyError("a path to take out is not a file of the tree")
         raise ValueError("a path is both a file and a folder")
@@ -268,19 +301,12 @@ def _replace_below(children: dict[str, Entry | _Folder], name: str, changes: _Ch
         children[name] = new
 
 
-def _sorted(children: dict[str, Entry | _Folder]) -> dict[str, Entry | _Folder]:
-    # Code point order is UTF-8 byte order; git sorts a folder as if its name ended in "/".
-    keys = [name if type(child) is Entry else name + "/" for name, child in children.items()]
-    keys.sort()
-    return {(name := key.rstrip("/")): children[name] for key in keys}
-
-
-def _differences(before: _Folder, after: _Folder, prefix: str) -> Iterator[TreeDifference]:
+def _differences(before: Folder, after: Folder, prefix: str) -> Iterator[TreeDifference]:
     for name in before.children.keys() | after.children.keys():
         old = before.children.get(name)
         new = after.children.get(name)
-        old_folder = old if type(old) is _Folder else _EMPTY
-        new_folder = new if type(new) is _Folder else _EMPTY
+        old_folder = old if type(old) is Folder else EMPTY
+        new_folder = new if type(new) is Folder else EMPTY
         if old_folder.digest != new_folder.digest:
             yield from _differences(old_folder, new_folder, f"{prefix}{name}/")
         old_file = old if type(old) is Entry else None

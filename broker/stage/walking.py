@@ -5,71 +5,63 @@ swapped for one leads nowhere. The only files opened here are ignore files.
 """
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from struct import error as StructError
 from typing import Final
 
 import msgspec
 
 from broker.stage.bounds import StageBounds
-from broker.stage.checkout import Checkout, Index, IndexRow, is_clean
+from broker.stage.checkout import Checkout
 from broker.stage.exclusions import exclusion_of_untracked
 from broker.stage.ignore_files import IgnoreFiles
 from broker.stage.ignoring import IgnoreRules
+from broker.stage.index_file import IndexRow
 from broker.stage.names import printable
 from broker.stage.openat import open_folder
-from broker.stage.tree import MODE_EXECUTABLE, MODE_FILE, Entry
+from broker.stage.tracking import STAT, StatForm, TrackedFolder
 from protocol.decision_codes import ExclusionReason
 from protocol.errors import Fault, Refusal
-from protocol.ids import RepoPath
 
-_TYPE_MASK: Final = 0o170000
 _REGULAR: Final = 0o100000
-_OWNER_EXECUTES: Final = 0o100
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A regular file that may be staged. ``folder`` is open until the next one is asked for."""
+    """A regular file that must be looked at; ``folder`` is open until the next is asked for."""
 
     path: str
     folder: int
     name: str
-    stat: os.stat_result
+    tracked: TrackedFolder | None  #: the folder, where ``row`` is of it
     row: IndexRow | None  #: ``None``: git does not track it
-    clean: bool  #: its stat is that of ``row``
-    mode: int  #: ``MODE_FILE`` or ``MODE_EXECUTABLE``
 
 
 class Walk:
     """One descent. ``excluded`` and ``unchanged`` grow while ``files`` is iterated.
 
-    ``prepared`` has the entry of each row whose content is known: such a file, when its
-    stat is that of the index, goes to ``unchanged`` and is not one of ``files``.
+    A known file of ``tracked`` that has the stat it was known with is not one of ``files``.
     """
 
     def __init__(
         self,
         checkout: Checkout,
         *,
-        index: Index,
-        rows: Mapping[str, IndexRow],
-        prepared: Mapping[RepoPath, Entry],
-        folders: frozenset[str],
+        tracked: Mapping[str, TrackedFolder],
+        racy_from: int,
+        form: StatForm,
         settled: Mapping[str, ExclusionReason],
         bounds: StageBounds,
     ) -> None:
         self._root: Final = checkout.root
-        self._rows: Final = rows
-        self._prepared: Final = prepared
-        self._racy_from: Final = index.racy_from
-        self._own_modes: Final = checkout.flag("core.fileMode", default=True)
-        self._folders: Final = folders
+        self._tracked: Final = tracked
+        self._racy_from: Final = racy_from
+        self._form: Final = form
         self._settled: Final = settled
         self._bounds: Final = bounds
         self._ignore_files: Final = IgnoreFiles(checkout)
         self.excluded: Final[dict[str, ExclusionReason]] = {}
-        self.unchanged: Final[dict[RepoPath, Entry]] = {}
+        self.unchanged = 0  #: known files found as they were
 
     def files(self) -> Iterator[Found]:
         """Every regular file that git tracks, or neither tracks nor ignores.
@@ -82,7 +74,7 @@ class Walk:
                 root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
                 raise Fault("checkout_unreadable") from error
-            pending = [_Folder(None, "", root, tracked=True)]
+            pending = [_Folder(None, "", root, self._tracked.get(""))]
             stack.callback(_close_all, pending)
             while pending:
                 folder = pending[-1]
@@ -93,58 +85,103 @@ class Walk:
                     os.close(pending.pop().handle)
 
     def _list(self, folder: "_Folder") -> list["os.DirEntry[str]"]:
+        """What is in ``folder`` and must be looked at one by one."""
         try:
             with os.scandir(folder.handle) as found:
                 entries = list(found)
         except OSError as error:
             raise Fault("checkout_unreadable") from error
-        if not folder.tracked and any(entry.name == ".git" for entry in entries):
-            self._exclude(folder.path, "nested_repository")
-            return []
-        return entries
+        tracked = folder.tracked
+        if tracked is None:
+            if folder.path and any(entry.name == ".git" for entry in entries):
+                self._exclude(folder.path, "nested_repository")
+                return []
+            return entries
+        tracked.visited = True
+        return self._without_unchanged(tracked, entries) if tracked.names else entries
+
+    def _without_unchanged(
+        self, tracked: TrackedFolder, entries: list["os.DirEntry[str]"]
+    ) -> list["os.DirEntry[str]"]:
+        """``entries`` without the known files that are as they were; others are doubted."""
+        by_name = {entry.name: entry for entry in entries}
+        names = tracked.names.split("\0")
+        pack, mask = STAT.pack, self._form.mask
+        try:
+            if tracked.newest < self._racy_from:
+                seen = [by_name[name].stat(follow_symlinks=False) for name in names]
+                stats = b"".join(
+                    [
+                        pack(
+                            each.st_mtime_ns,
+                            each.st_ctime_ns,
+                            each.st_ino & 0xFFFFFFFF,
+                            each.st_size,
+                            each.st_mode & mask,
+                        )
+                        for each in seen
+                    ]
+                )
+                if stats == tracked.stats:
+                    self.unchanged += len(names)
+                    if len(names) == len(entries):
+                        return []
+                    for name in names:
+                        del by_name[name]
+                    return list(by_name.values())
+        except (KeyError, OSError, StructError):
+            # One of them is absent, or has a time that no index holds.
+            pass
+        for position, name in enumerate(names):
+            entry = by_name.get(name)
+            if entry is not None and self._is_unchanged(tracked, position, entry):
+                self.unchanged += 1
+                del by_name[name]
+            else:
+                tracked.doubt(position, name)
+        return list(by_name.values())
+
+    def _is_unchanged(
+        self, tracked: TrackedFolder, position: int, entry: "os.DirEntry[str]"
+    ) -> bool:
+        known = tracked.stats[position * STAT.size : (position + 1) * STAT.size]
+        if STAT.unpack(known)[0] >= self._racy_from:
+            return False
+        try:
+            return self._form.of_file(_stat(entry)) == known
+        except StructError:
+            return False
 
     def _visit(self, folder: "_Folder", pending: list["_Folder"]) -> Iterator[Found]:
         """Files of ``folder`` until one of its folders must be entered first."""
-        entries = folder.entries
+        entries, tracked = folder.entries, folder.tracked
         assert entries is not None
-        prefix = folder.prefix
-        rows = self._rows
         while entries:
             entry = entries.pop()
             name = entry.name
-            path = prefix + name
-            row = rows.get(path)
+            path = folder.prefix + name
+            row = None if tracked is None else tracked.row_to_look_at(name)
             if row is None:
                 found = self._judge(folder, entry, path, pending)
                 if found is not None:
                     yield found
-                if pending[-1] is not folder:
-                    return
-                continue
-            seen = _stat(entry)
-            if seen.st_mode & _TYPE_MASK == _REGULAR:
-                clean = is_clean(row, seen, self._racy_from)
-                mode = self._mode(seen.st_mode if self._own_modes else row.mode)
-                ready = self._prepared.get(RepoPath(path)) if clean else None
-                if ready is not None and ready.mode == mode:
-                    self.unchanged[RepoPath(path)] = ready
-                else:
-                    yield Found(path, folder.handle, name, seen, row, clean, mode)
-            elif stat.S_ISDIR(seen.st_mode):
+            elif entry.is_file(follow_symlinks=False):
+                yield Found(path, folder.handle, name, tracked, row)
+            elif entry.is_dir(follow_symlinks=False):
                 # The file was replaced by a folder: its row is a deletion, this is new.
-                self._enter(folder, name, path, pending, tracked=path in self._folders)
-                if pending[-1] is not folder:
-                    return
+                self._enter(folder, name, path, pending)
             else:
-                self._exclude(path, "symlink" if stat.S_ISLNK(seen.st_mode) else "special_file")
+                self._exclude(path, "symlink" if entry.is_symlink() else "special_file")
+            if pending[-1] is not folder:
+                return
 
     def _judge(
         self, folder: "_Folder", entry: "os.DirEntry[str]", path: str, pending: list["_Folder"]
     ) -> Found | None:
         """What to do with a name that is not a file of the index."""
         is_folder = entry.is_dir(follow_symlinks=False)
-        if is_folder and path in self._folders:
-            self._enter(folder, entry.name, path, pending, tracked=True)
+        if is_folder and path in self._tracked:
+            self._enter(folder, entry.name, path, pending)
             return None
         if path in self._settled or path == ".git":
             return None
@@ -154,11 +191,9 @@ class Walk:
             return None
         self._bounds.check_path(path)
         if is_folder:
-            self._enter(folder, entry.name, path, pending, tracked=False)
+            self._enter(folder, entry.name, path, pending)
             return None
-        seen = _stat(entry)
-        mode = self._mode(seen.st_mode if self._own_modes else 0)
-        return Found(path, folder.handle, entry.name, seen, None, False, mode)
+        return Found(path, folder.handle, entry.name, None, None)
 
     def _untracked_reason(
         self, folder: "_Folder", entry: "os.DirEntry[str]", path: str, *, is_folder: bool
@@ -194,20 +229,14 @@ class Walk:
             at = at.parent
         return self._ignore_files.is_ignored(raw, is_folder=is_folder)
 
-    @staticmethod
-    def _mode(bits: int) -> int:
-        return MODE_EXECUTABLE if bits & _OWNER_EXECUTES else MODE_FILE
-
-    def _enter(
-        self, folder: "_Folder", name: str, path: str, pending: list["_Folder"], *, tracked: bool
-    ) -> None:
+    def _enter(self, folder: "_Folder", name: str, path: str, pending: list["_Folder"]) -> None:
         self._bounds.check_path(path)
         try:
             handle = open_folder(folder.handle, name)
         except PermissionError:
             self._exclude(path, "unreadable")
             return
-        pending.append(_Folder(folder, path, handle, tracked=tracked))
+        pending.append(_Folder(folder, path, handle, self._tracked.get(path)))
 
     def _exclude(self, path: str, reason: ExclusionReason) -> None:
         self.excluded[printable(os.fsencode(path))] = reason
@@ -229,7 +258,9 @@ class _Folder:
         "tracked",
     )
 
-    def __init__(self, parent: "_Folder | None", path: str, handle: int, *, tracked: bool) -> None:
+    def __init__(
+        self, parent: "_Folder | None", path: str, handle: int, tracked: TrackedFolder | None
+    ) -> None:
         self.parent: Final = parent
         self.path: Final = path
         self.prefix: Final = path and path + "/"

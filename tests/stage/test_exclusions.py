@@ -3,11 +3,15 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.stage.exclusions import (
     exclusion_of_content,
     exclusion_of_path,
     exclusion_of_untracked,
+    needs_content,
+    suspects,
 )
 from broker.stage.names import collisions, printable
 
@@ -225,3 +229,40 @@ def test_no_two_names_are_shown_the_same_and_none_is_dangerous() -> None:
     assert len(set(shown)) == len(names)
     assert all(text.isprintable() for text in shown)
     assert shown[-2:] == ["é", "a b"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(min_size=1, max_size=12),
+            st.text(st.sampled_from("aA.-_env~1"), min_size=1, max_size=8),
+            st.sampled_from(
+                [
+                    "a.pem",
+                    "X.KEY",
+                    ".npmrc",
+                    ".NPMRC",
+                    "service-account.json",
+                    "x.tfstate.backup",
+                    ".env",
+                    ".ENV.local",
+                    "id_rsa",
+                    "config.json",
+                    "gh",
+                    "node_modules",
+                    "a.",
+                    ".",
+                    "..",
+                ]
+            ),
+        ).filter(lambda name: "/" not in name and "\0" not in name),
+        unique=True,
+    ),
+    st.sampled_from(["", "src", ".docker", ".config", ".Cargo", "a b"]),
+)
+def test_only_suspects_are_ever_judged(names: list[str], below: str) -> None:
+    suspected = suspects(names, below=below)
+    prefix = below and below + "/"
+    for name in set(names) - set(suspected):
+        assert exclusion_of_path(prefix + name) == (exclusion_of_path(below) if below else None)
+        assert not needs_content(name)
