@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
     watcher = TerminalWatcher(console)
     approver: Approver = NobodyToAsk()
     if spec.approve == "ask":
-        approver = TerminalApprover(console, watcher)
+        approver = TerminalApprover(watcher)
     try:
         result = run_to_end(Attempt(spec, approver=approver, watcher=watcher))
     finally:
