@@ -23,7 +23,13 @@ from broker.stage.patch_plan import (
     PatchPlan,
     PatchRefusal,
 )
-from broker.stage.patch_section import Malformation, SectionHeader, plain_section, section_of
+from broker.stage.patch_section import (
+    Malformation,
+    SectionHeader,
+    plain_section,
+    section_of,
+    usual_header,
+)
 from broker.stage.patch_text import PatchText
 
 __all__ = ["parse_patch"]
@@ -88,6 +94,9 @@ class _Reader:
     def _git_section(self) -> FilePatch:
         text = self._text
         start = text.at
+        usual = usual_header(text)
+        if usual is not None:
+            return usual(read_hunks(text, file=self._file))
         header = SectionHeader(self._expect(_GIT))
         while header.take(text.line):
             text.advance()

@@ -5,12 +5,14 @@ git or another tool would believe does not matter. Names and modes are not judge
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from broker.stage.patch_paths import Name, bare_name, header_agrees, side_name, twin_name
 from broker.stage.patch_plan import BinaryChange, FilePatch, Hunk, Operation
+from broker.stage.patch_text import PatchText
 
-__all__ = ["Malformation", "SectionHeader", "plain_section", "section_of"]
+__all__ = ["Malformation", "SectionHeader", "plain_section", "section_of", "usual_header"]
 
 Change = tuple[Hunk, ...] | BinaryChange | None
 
@@ -32,6 +34,15 @@ _KINDS: Final[tuple[tuple[bytes, Operation], ...]] = (
     (b"deleted file mode", "delete"),
     (b"rename from", "rename"),
     (b"copy from", "copy"),
+)
+
+
+#: The header that nearly every section has: text of one file changes, whose name needs no
+#: quotes, and all of its lines name it alike.
+_USUAL: Final = re.compile(
+    rb"diff --git a/([!#-\[\]-~]++) b/\1\n"
+    rb"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: ([0-7]{6}))?\n"
+    rb"--- a/\1\n\+\+\+ b/\1\n"
 )
 
 
@@ -100,6 +111,32 @@ class SectionHeader:
         if index is None or len(index[0]) not in _ID_DIGITS or len(index[0]) != len(index[1]):
             raise Malformation
         return index[0], index[1]
+
+
+def usual_header(text: PatchText) -> Callable[[tuple[Hunk, ...]], FilePatch] | None:
+    """What makes a section of its hunks, which are next then; ``None``: read it line by line.
+
+    It says what ``section_of`` says of the same lines.
+    """
+    match = _USUAL.match(text.data, text.at)
+    if match is None:
+        return None
+    text.move(match.end())
+    path = match[1].decode()
+    mode = None if match[2] is None else int(match[2], 8)
+
+    def section(hunks: tuple[Hunk, ...]) -> FilePatch:
+        return FilePatch(
+            operation="modify",
+            old_path=path,
+            new_path=path,
+            old_mode=mode,
+            new_mode=mode,
+            plain_names=True,
+            change=hunks,
+        )
+
+    return section
 
 
 def section_of(header: SectionHeader, change: Change) -> FilePatch:

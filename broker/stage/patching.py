@@ -6,6 +6,7 @@ the difference of the two trees must be the plan, or the new one is thrown away.
 are not judged here: whoever applies a plan of an agent has confined it first.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -54,16 +55,8 @@ def apply_plan(
     for path, result in planned.items():
         if result is not None:
             _check_result(path, result, tree)
-    changes: dict[RepoPath, Entry | None] = {}
-    for path, result in planned.items():
-        if result is None:
-            changes[path] = None
-        else:
-            content = result.content
-            blob = content if isinstance(content, Blob) else tree.store.put(content)
-            changes[path] = Entry(result.mode, blob)
     try:
-        after = tree.replace(changes)
+        after = tree.replace(_stored(planned, tree))
     except ValueError:  # a path would be a file and a folder
         raise PatchRefusal("patch_path_collision") from None
     if after.files > _STAGE.files or after.bytes > _STAGE.total_bytes:
@@ -90,6 +83,27 @@ def results(
                 raise PatchRefusal("patch_target_duplicate", file=index)
             planned[path] = result
     return planned
+
+
+def _stored(
+    planned: Mapping[RepoPath, Result | None], tree: StagedTree
+) -> dict[RepoPath, Entry | None]:
+    """``planned`` with its new bytes in the tree's store."""
+    new = {
+        path: result.content
+        for path, result in planned.items()
+        if result is not None and not isinstance(result.content, Blob)
+    }
+    blobs = dict(zip(new, tree.store.put_all(new.values()), strict=True))
+    changes: dict[RepoPath, Entry | None] = {}
+    for path, result in planned.items():
+        if result is None:
+            changes[path] = None
+        else:
+            content = result.content
+            blob = content if isinstance(content, Blob) else blobs[path]
+            changes[path] = Entry(result.mode, blob)
+    return changes
 
 
 class _Application:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NewType, Self
@@ -34,6 +34,9 @@ CACHED_BLOB_BYTES: Final = 1024 * 1024
 
 _OWN_ID_BYTES: Final = 32
 
+#: Small contents that come together are written in pieces of about this size.
+_WRITE_BYTES: Final = 1024 * 1024
+
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
     """The content of one file: an address in its store, a size in bytes, and what it is."""
@@ -45,9 +48,7 @@ class Blob(msgspec.Struct, frozen=True, gc=False):
 
 def blob_digest(data: bytes) -> bytes:
     """Git's sha256 blob id of ``data``, 32 bytes."""
-    digest = sha256(b"blob %d\0" % len(data))
-    digest.update(data)
-    return digest.digest()
+    return sha256(b"blob %d\0%b" % (len(data), data)).digest()
 
 
 class BlobStore:
@@ -89,13 +90,30 @@ class BlobStore:
         Raises ``Fault("store_unwritable")``, for example when the disk is full; the
         store is then as it was before.
         """
-        digest = blob_digest(data)
+        return self.put_all((data,))[0]
+
+    def put_all(self, contents: Iterable[bytes]) -> list[Blob]:
+        """Each of ``contents`` as a blob, in the same order: ``put`` of all or none."""
+        blobs: list[Blob] = []
+        new: dict[bytes, tuple[int, int]] = {}
+        waiting: list[bytes] = []
         with self._lock:
-            if digest not in self._own:
-                _write_all(self._descriptor, data, offset=self._end)
-                self._own[digest] = (self._end, len(data))
-                self._end += len(data)
-        return Blob(oid=BlobId(digest), size=len(data), digest=digest)
+            written = end = self._end
+            for data in contents:
+                digest, size = blob_digest(data), len(data)
+                blobs.append(Blob(oid=BlobId(digest), size=size, digest=digest))
+                if digest in self._own or digest in new:
+                    continue
+                new[digest] = end, size
+                waiting.append(data)
+                end += size
+                if end - written >= _WRITE_BYTES:
+                    _write_all(self._descriptor, b"".join(waiting), offset=written)
+                    written, waiting = end, []
+            _write_all(self._descriptor, b"".join(waiting), offset=written)
+            self._own.update(new)
+            self._end = end
+        return blobs
 
     def read(self, oid: BlobId) -> bytes:
         """The bytes at ``oid``: those that were put, or those of an alternate.

@@ -285,7 +285,13 @@ def _replaced(folder: Folder, changes: _Changes) -> Folder | None:
         else:
             assert type(change) is dict
             _replace_below(children, name, change)
-    return Folder(in_order(children)) if children else None
+    if not children:
+        return None
+    # Where each name is still what it was, the order is too.
+    kept = len(children) == len(folder.children) and all(
+        type(children[name]) is type(folder.children.get(name)) for name in changes
+    )
+    return Folder(children if kept else in_order(children))
 
 
 def _replace_below(children: dict[str, Entry | Folder], name: str, changes: _Changes) -> None:
@@ -302,17 +308,29 @@ def _replace_below(children: dict[str, Entry | Folder], name: str, changes: _Cha
 
 
 def _differences(before: Folder, after: Folder, prefix: str) -> Iterator[TreeDifference]:
-    for name in before.children.keys() | after.children.keys():
-        old = before.children.get(name)
-        new = after.children.get(name)
-        old_folder = old if type(old) is Folder else EMPTY
-        new_folder = new if type(new) is Folder else EMPTY
-        if old_folder.digest != new_folder.digest:
-            yield from _differences(old_folder, new_folder, f"{prefix}{name}/")
-        old_file = old if type(old) is Entry else None
-        new_file = new if type(new) is Entry else None
-        if not _same_file(old_file, new_file):
-            yield TreeDifference(RepoPath(prefix + name), old_file, new_file)
+    old_children, new_children = before.children, after.children
+    for name, new in new_children.items():
+        old = old_children.get(name)
+        # A tree that was made from another one shares what it did not change.
+        if old is not new:
+            yield from _difference(old, new, prefix, name)
+    if old_children.keys() != new_children.keys():
+        for name, old in old_children.items():
+            if name not in new_children:
+                yield from _difference(old, None, prefix, name)
+
+
+def _difference(
+    old: Entry | Folder | None, new: Entry | Folder | None, prefix: str, name: str
+) -> Iterator[TreeDifference]:
+    old_folder = old if type(old) is Folder else EMPTY
+    new_folder = new if type(new) is Folder else EMPTY
+    if old_folder.digest != new_folder.digest:
+        yield from _differences(old_folder, new_folder, f"{prefix}{name}/")
+    old_file = old if type(old) is Entry else None
+    new_file = new if type(new) is Entry else None
+    if not _same_file(old_file, new_file):
+        yield TreeDifference(RepoPath(prefix + name), old_file, new_file)
 
 
 def _same_file(one: Entry | None, other: Entry | None) -> bool:
