@@ -16,7 +16,7 @@ from broker.attempts.gate import Gate
 from broker.attempts.gatebook import Asked
 from broker.attempts.inference_side import InferenceSide
 from broker.attempts.notes import Notes
-from broker.attempts.offered import CHANGES, DESCRIPTORS, READS
+from broker.attempts.offered import CHANGES, DESCRIPTORS, READS, SLOW_READS
 from broker.attempts.pipe import Pipe
 from broker.attempts.recorder import Recorder
 from protocol import records
@@ -45,6 +45,9 @@ VIOLATION_GRACE_MS: Final = 2_000
 #: Answers that may wait for an agent that does not read, in largest response frames: what
 #: the open requests of one that does read can add up to stays below.
 UNREAD_RESPONSES: Final = 2
+
+#: Messages that are handled before others get their turn: some milliseconds of small reads.
+TAKEN_AT_ONCE: Final = 64
 
 _OUTCOMES: Final[dict[CancelReason, Outcome]] = {
     "user": "cancelled",
@@ -101,6 +104,7 @@ class Conversation:
         self._ready: Final[list[bytes]] = []
         self._ready_bytes = 0
         self._frames_seen = False
+        self._waiting = 0  #: requests that were open before the message at hand
         self._quiet_since = 0.0
         #: Whether a line of the agent was a violation, after which no line is read.
         self.broken = False
@@ -134,11 +138,14 @@ class Conversation:
         if self._stopping or self.ending.outcome is not None:
             return
         self._stopping = True
+        self._recorder.append(records.AttemptStateChanged(state="cancelling"))
         self.ending.outcome = _OUTCOMES[reason]
         self._withdraw()
         self._recorder.write()
         self._cancel_effects()
         if violation is None:
+            self._notes.abandoned(len(self._connection.open_requests))
+            self._recorder.write()
             for request_id in tuple(self._connection.open_requests):
                 self._fail(request_id, "cancelled")
         grace = self._limits.cancel_grace_ms if grace_ms is None else grace_ms
@@ -153,6 +160,11 @@ class Conversation:
         )
         self._scope.deadline = trio.current_time() + grace / 1000
 
+    def hurry(self) -> None:
+        """Ends the grace of an attempt that was stopped."""
+        if self._stopping:
+            self._scope.cancel()
+
     def _cancel_effects(self) -> None:
         """Ends every effect; the agent is still heard."""
         if self._effects is not None:
@@ -165,21 +177,27 @@ class Conversation:
         while True:
             chunk = await self._pipe.read()
             connection.receive_data(chunk)
-            ended = self._take_all()
-            self._on_progress()
-            if ended:
+            while self._take_some():
+                # The clocks, a cancel and the other attempts get their turn in a flood too.
+                await trio.lowlevel.checkpoint()
+            if self._ended:
                 return
 
-    def _take_all(self) -> bool:
-        """Handles all that has arrived; answers leave together, after their records.
+    def _take_some(self) -> bool:
+        """Handles what has arrived, a bounded part; answers leave together, after their records.
 
-        Whether this was the end: a completion, a violation, or the end of the stream.
+        Whether there may be more. Sets ``_ended`` at the end: a completion, a violation, or
+        the end of the stream.
         """
         connection, ready = self._connection, self._ready
-        ended = False
+        ended, taken = False, 0
         violation: RemoteProtocolError | None = None
         try:
-            while not ended and (item := connection.next_event()) is not NEED_DATA:
+            while not ended and taken < TAKEN_AT_ONCE:
+                self._waiting = len(connection.open_requests)
+                if (item := connection.next_event()) is NEED_DATA:
+                    break
+                taken += 1
                 if item is CLOSED:
                     self.ending.outcome = self.ending.outcome or "agent_exited"
                     ended = True
@@ -194,13 +212,15 @@ class Conversation:
             violation = error
         self._ended = ended or violation is not None
         self._recorder.write()
+        self._events.flush()
         if ready:
             self._pipe.queue(ready[0] if len(ready) == 1 else b"".join(ready))
             ready.clear()
             self._ready_bytes = 0
         if violation is not None:
             self._break_off(violation)
-        return self._ended
+        self._on_progress()
+        return taken == TAKEN_AT_ONCE and not self._ended
 
     def _handle(self, item: Received, frame: bytes) -> bytes | None:
         """The answer, where it can be given at once; an effect is started and answers later."""
@@ -212,6 +232,7 @@ class Conversation:
             case Event():
                 self._handle_event(item, frame)
             case AttemptComplete():
+                self._notes.abandoned(self._waiting)
                 self.ending.claim = item
                 self.ending.outcome = self.ending.outcome or item.status
                 self._cancel_effects()
@@ -231,9 +252,11 @@ class Conversation:
         asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
         if request.tool not in DESCRIPTORS:
             return self._connection.send(self._gate.unknown_tool(asked))
-        if request.tool in READS and self._turn is None:
+        if request.tool in READS - SLOW_READS and self._turn is None:
             return self._connection.send(self._gate.read(asked))
         assert self._effects is not None
+        if request.tool not in READS:
+            self._gate.note(asked)
         before, mine = self._turn, None
         if request.tool in CHANGES:
             mine = self._turn = trio.Event()
@@ -249,7 +272,10 @@ class Conversation:
         try:
             if before is not None:
                 await before.wait()
-            if request.tool in READS:
+            if request.tool in SLOW_READS:
+                answer = await self._gate.search(asked)
+                self._recorder.write()
+            elif request.tool in READS:
                 answer = self._gate.read(asked)
                 self._recorder.write()
             elif request.tool in CHANGES:
@@ -278,6 +304,7 @@ class Conversation:
             return self._connection.fail(request.request_id, wire_error(refused))
         asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
         assert self._effects is not None
+        self._gate.note(asked)
         self._effects.start_soon(self._infer, asked, self._inference)
         return None
 

@@ -37,6 +37,7 @@ class EventLog:
         self._seq = 0
         self._bytes = 0
         self._admitted = 0
+        self._dirty = False
         self.rejected = 0
 
     def admits(self, now: float) -> bool:
@@ -63,6 +64,15 @@ class EventLog:
         """The kind as a record may name it."""
         return kind if kind in _KINDS else "extension"  # type: ignore[return-value]
 
+    def flush(self) -> None:
+        """Hands what was kept to the system, so that it outlives this process."""
+        if self._dirty:
+            self._dirty = False
+            try:
+                self._file.flush()
+            except OSError as error:
+                raise Fault("out_unwritable") from error
+
     def close(self) -> None:
         """Closes the file."""
         try:
@@ -86,6 +96,7 @@ class EventLog:
             self.rejected += 1
             return
         self._bytes += len(line) + 1
+        self._dirty = True
         try:
             self._file.write(line + b"\n")
         except OSError as error:

@@ -11,7 +11,7 @@ from broker.attempts.opening import World
 from broker.attempts.prepare import Prepared
 from broker.attempts.progress import Counters
 from broker.attempts.recorder import Recorder
-from broker.attempts.spec import AttemptResult, AttemptSpec, RecipeSummary
+from broker.attempts.spec import AttemptResult, AttemptSpec
 from broker.engines.process import Exit
 from protocol import records
 from protocol.codes import Outcome
@@ -51,7 +51,7 @@ async def finish(
         patch=patches.result,
         agent_patch=patches.agent,
         local_patch=patches.local,
-        recipes=_summaries(world),
+        recipes=tuple(world.runner.finished),
         allow=counters.allow,
         deny=counters.deny,
         require_approval=counters.require_approval,
@@ -109,16 +109,3 @@ def _claim(ending: Ending) -> Claim | None:
 
 def _exit_code(ended: Exit | None) -> int | None:
     return None if ended is None or ended.kind != "exit" else ended.code
-
-
-def _summaries(world: World) -> tuple[RecipeSummary, ...]:
-    return tuple(
-        RecipeSummary(
-            id=run.recipe.id,
-            status=run.status,
-            exit_code=run.exit_code,
-            duration_ms=run.duration_ms,
-            source_digest=run.source_digest,
-        )
-        for run in world.runner.finished
-    )

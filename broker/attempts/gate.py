@@ -8,6 +8,7 @@ effects live in ``effects``; none of them decides anything.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 import trio
@@ -111,6 +112,10 @@ class Gate:
         self._ordinal += 1
         return RequestRef(self._ordinal, Id(request_id), digest_bytes(frame))
 
+    def note(self, asked: Asked) -> None:
+        """Records that a request which is answered later was admitted."""
+        self._book.request(asked)
+
     def unknown_tool(self, asked: Asked) -> ToolResponse:
         """The answer to a tool that is not offered."""
         decision = self._refuse("unknown_tool", asked, None)
@@ -121,6 +126,18 @@ class Gate:
 
     def read(self, asked: Asked) -> ToolResponse:
         """Decides and performs one read at once; its record is appended, not yet written."""
+        tree, permitted = self.tree, self._permit_read(asked)
+        if isinstance(permitted, ToolResponse):
+            return permitted
+        decision, given = permitted
+        # Nothing can run between this decision and its effect, and a tree never changes;
+        # every other effect is asked about once more when it starts.
+        outcome = effects.perform_read(given, tree, max_bytes=self._max_read_bytes)
+        self._book.read(asked, decision, tree.digest, outcome=outcome)
+        return replies.read_answer(asked.tool_request, decision, outcome)
+
+    def _permit_read(self, asked: Asked) -> ToolResponse | tuple[Decision, ToolInput]:
+        """The allow for a read and what was asked, or the answer that says no, recorded."""
         tool = DESCRIPTORS[asked.tool_request.tool]
         try:
             given = decode_tool_input(asked.tool_request.tool, asked.tool_request.input)
@@ -128,16 +145,22 @@ class Gate:
             decision = self._refuse("argument_schema_invalid", asked, tool)
             self._book.read(asked, decision, self.tree.digest)
             return replies.denied(asked.tool_request, decision, pointer=error.pointer)
-        tree = self.tree
-        ruling = self._decide(asked, tool, lambda: self._read_input(asked, given))
-        decision = ruling.decision
-        # Nothing can run between this decision and its effect; every other effect is asked
-        # about once more when it starts.
+        decision = self._decide(asked, tool, lambda: self._read_input(asked, given)).decision
         if decision.outcome != "allow":
             self._book.read(asked, decision, self.tree.digest)
             return replies.denied(asked.tool_request, decision)
-        outcome = effects.perform_read(given, tree, max_bytes=self._max_read_bytes)
-        self._book.read(asked, decision, self.tree.digest, outcome=outcome)
+        return decision, given
+
+    async def search(self, asked: Asked) -> ToolResponse:
+        """Decides one search at once and performs it in a thread: it may take seconds."""
+        tree, permitted = self.tree, self._permit_read(asked)
+        if isinstance(permitted, ToolResponse):
+            return permitted
+        decision, given = permitted
+        outcome = await trio.to_thread.run_sync(
+            partial(effects.perform_read, given, tree, max_bytes=self._max_read_bytes)
+        )
+        self._book.read(asked, decision, tree.digest, outcome=outcome)
         return replies.read_answer(asked.tool_request, decision, outcome)
 
     def _read_input(self, asked: Asked, given: ToolInput) -> PolicyInput:
@@ -165,7 +188,6 @@ class Gate:
 
     async def patch(self, asked: Asked) -> ToolResponse:
         """Decides one change of any form and, if allowed, makes it the tree, all or nothing."""
-        self._book.request(asked)
         try:
             given = decode_tool_input(asked.tool_request.tool, asked.tool_request.input)
             assert isinstance(given, ChangeInput)
@@ -234,7 +256,6 @@ class Gate:
 
     async def recipe(self, asked: Asked, tree: StagedTree) -> ToolResponse:
         """Decides one recipe run on ``tree`` and, if approved, runs it on a fresh copy."""
-        self._book.request(asked)
         try:
             given = decode_tool_input(asked.tool_request.tool, asked.tool_request.input)
             assert isinstance(given, RunRecipeInput)
@@ -276,8 +297,13 @@ class Gate:
         except BaseException:  # a cancellation, in as many groups as there are nurseries
             await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
             raise
+        try:
+            with trio.CancelScope(shield=True):
+                await self._book.recipe(asked, run)
+        except Fault as fault:
+            await self._book.no_change(decision, tree.digest, "failed", fault.code)
+            return replies.recipe_failed(asked.tool_request, decision)
         with trio.CancelScope(shield=True):
-            await self._book.recipe(asked, run)
             await self._book.end(
                 decision, tree.digest, tree.digest, status="done", result_digest=run.output_digest
             )
@@ -292,7 +318,6 @@ class Gate:
         """
         request = asked.request
         assert isinstance(request, InferenceRequest)
-        self._book.request(asked)
         if side is None:
             decision = self._refuse("destination_not_registered", asked, INFERENCE)
             self._book.decision(asked, decision, self.tree.digest)

@@ -47,6 +47,11 @@ class Notes:
             self._flushed = now
             self.flush()
 
+    def abandoned(self, count: int) -> None:
+        """Requests that were open when the attempt stopped or completed."""
+        if count:
+            self._recorder.append(records.Diagnostic(code="request_cancelled", count=count))
+
     def noise(self, line: bytes) -> None:
         """A line of text before the first frame, of an image that may print some."""
         self._append("stdout_noise", line)

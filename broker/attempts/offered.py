@@ -7,7 +7,7 @@ from typing import Final
 from broker.policy.descriptors import ToolDescriptor
 from broker.policy.tool_table import LIST, PATCH, READ, RECIPE, SEARCH
 
-__all__ = ["CHANGES", "DESCRIPTORS", "READS"]
+__all__ = ["CHANGES", "DESCRIPTORS", "READS", "SLOW_READS"]
 
 #: Wire tool -> what the policy knows it as. A name that is not here is not offered, and is
 #: in no record, for a peer wrote it.
@@ -24,8 +24,9 @@ DESCRIPTORS: Final[Mapping[str, ToolDescriptor]] = MappingProxyType(
     }
 )
 
-#: Tools that are decided and done at once.
+#: Tools that only read the tree; a search can take seconds, the others are done at once.
 READS: Final = frozenset({"read_file", "list_files", "search_files"})
+SLOW_READS: Final = frozenset({"search_files"})
 
 #: Tools that change the tree; what is asked behind one waits for it.
 CHANGES: Final = frozenset(name for name, tool in DESCRIPTORS.items() if tool is PATCH)

@@ -6,7 +6,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final, final
 
+import trio
+
 from broker.attempts.faults import fault_of
+from broker.attempts.spec import RecipeSummary
 from broker.engines.engine import Engine
 from broker.engines.spec import Root, SandboxLimits
 from broker.policy.action import RecipeAction
@@ -14,6 +17,10 @@ from broker.recipes.catalog import Recipe
 from broker.recipes.run import RecipeRun, run_recipe
 from broker.stage.tree import StagedTree
 from protocol.ids import Digest, Id, parse_recipe_id
+
+#: Recipes of one attempt that run at the same time; the others wait for a place. Each may
+#: use the limits of a recipe in full, and an agent may ask for all it has in flight.
+RUNS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +49,9 @@ class RecipeRunner:
         self._limits: Final = limits
         self._scratch: Final = scratch
         self._numbers: Final = count(1)
-        #: Every run that ended, in order.
-        self.finished: Final[list[RecipeRun]] = []
+        self._slots: Final = trio.CapacityLimiter(RUNS_AT_ONCE)
+        #: Every run that ended, in order, without its output.
+        self.finished: Final[list[RecipeSummary]] = []
 
     def action(self, registered_id: str) -> RecipeAction:
         """What a person is shown about the recipe of ``registered_id``."""
@@ -61,20 +69,29 @@ class RecipeRunner:
         """One run on a fresh copy of ``tree``. Raises ``Fault`` when it could not be run."""
         place = self._recipe(registered_id)
         try:
-            result = await run_recipe(
-                place.recipe,
-                tree=tree,
-                engine=place.engine,
-                root=place.root,
-                limits=self._limits,
-                attempt_id=self._attempt_id,
-                folder=self._scratch / f"run-{next(self._numbers)}",
-            )
+            async with self._slots:
+                result = await run_recipe(
+                    place.recipe,
+                    tree=tree,
+                    engine=place.engine,
+                    root=place.root,
+                    limits=self._limits,
+                    attempt_id=self._attempt_id,
+                    folder=self._scratch / f"run-{next(self._numbers)}",
+                )
         except BaseExceptionGroup as group:
             if (fault := fault_of(group)) is None:
                 raise
             raise fault from group
-        self.finished.append(result)
+        self.finished.append(
+            RecipeSummary(
+                id=result.recipe.id,
+                status=result.status,
+                exit_code=result.exit_code,
+                duration_ms=result.duration_ms,
+                source_digest=result.source_digest,
+            )
+        )
         return result
 
     def _recipe(self, registered_id: str) -> RecipePlace:

@@ -27,6 +27,16 @@ async def remove_tree(folder: Path) -> None:
     await _run("rm", "--recursive", "--force", "--one-file-system", "--", str(folder))
 
 
+async def measure_tree(folder: Path) -> int:
+    """The bytes of disk that ``folder`` takes; what cannot be looked into is not counted."""
+    done = await run_program(
+        ("du", "--summarize", "--block-size=1", "--one-file-system", "--", str(folder)),
+        timeout_seconds=_TIMEOUT_SECONDS,
+    )
+    size = done.stdout.split(b"\t")[0]
+    return int(size) if size.isdigit() else 0
+
+
 def remove_tree_now(folder: Path) -> bool:
     """The same, blocking, for what a dead process left; whether nothing is left of it.
 

@@ -17,6 +17,7 @@ import trio
 from broker.engines.engine import Engine
 from broker.engines.process import Exit, Sandbox
 from broker.engines.spec import Root, SandboxLimits, SandboxSpec
+from broker.engines.work import measure_tree
 from broker.recipes.catalog import Recipe
 from broker.stage.tree import StagedTree
 from protocol.errors import Fault
@@ -24,10 +25,16 @@ from protocol.ids import Digest, Id
 
 RecipeStatus = Literal["passed", "failed", "timed_out", "output_limited"]
 
+#: What a shell would say of a program that the kernel killed for memory: 128 + SIGKILL.
+OUT_OF_MEMORY_CODE: Final = 137
 #: One read from a recipe's pipe.
 RECEIVE_BYTES: Final = 64 * 1024
 #: The engine's own dead-man switch fires this long after ours would have.
 DEADLINE_SLACK_SECONDS: Final = 15.0
+#: What a recipe may add to its copy of the tree before it is stopped: a build of a large
+#: project. It is looked at this often, and what is written in between is beyond the bound.
+WORK_BYTES: Final = 2 * 1024 * 1024 * 1024
+MEASURE_SECONDS: Final = 1.0
 #: What a recipe sees of an environment; nothing of the host's.
 RECIPE_ENVIRONMENT: Final = (
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -110,7 +117,7 @@ async def run_recipe(
         sandbox = await engine.spawn(spec)
         try:
             on_started()
-            return await _supervise(recipe, sandbox, tree.digest)
+            return await _supervise(recipe, sandbox, tree, folder)
         finally:
             await sandbox.destroy()
     finally:
@@ -118,12 +125,15 @@ async def run_recipe(
             await engine.remove_work(folder)
 
 
-async def _supervise(recipe: Recipe, sandbox: Sandbox, source: Digest) -> RecipeRun:
+async def _supervise(recipe: Recipe, sandbox: Sandbox, tree: StagedTree, folder: Path) -> RecipeRun:
     output = _Output(recipe.max_output_bytes)
     began = trio.current_time()
     ended: Exit | None = None
     with trio.move_on_after(recipe.timeout_ms / 1000):
-        ended = await _wait(sandbox, output)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_size, folder, 2 * tree.bytes + WORK_BYTES, output.full)
+            ended = await _wait(sandbox, output)
+            nursery.cancel_scope.cancel()
     duration = math.ceil((trio.current_time() - began) * 1000)
     if ended is not None and ended.kind == "never_ran":
         raise Fault("sandbox_never_ran")
@@ -131,7 +141,7 @@ async def _supervise(recipe: Recipe, sandbox: Sandbox, source: Digest) -> Recipe
     stdout, stderr = bytes(output.parts["stdout"]), bytes(output.parts["stderr"])
     return RecipeRun(
         recipe=recipe,
-        source_digest=source,
+        source_digest=tree.digest,
         status=status,
         exit_code=_exit_code(ended) if status in ("passed", "failed") else None,
         duration_ms=duration,
@@ -139,6 +149,15 @@ async def _supervise(recipe: Recipe, sandbox: Sandbox, source: Digest) -> Recipe
         stderr=stderr,
         output_digest=_output_digest(stdout, stderr),
     )
+
+
+async def _watch_size(folder: Path, limit: int, full: trio.Event) -> None:
+    """Sets ``full`` when ``folder`` takes more than ``limit`` bytes of disk."""
+    while True:
+        await trio.sleep(MEASURE_SECONDS)
+        if await measure_tree(folder) > limit:
+            full.set()
+            return
 
 
 async def _wait(sandbox: Sandbox, output: _Output) -> Exit | None:
@@ -178,6 +197,8 @@ def _status(ended: Exit | None, *, limited: bool) -> RecipeStatus:
 
 def _exit_code(ended: Exit | None) -> int | None:
     """0 to 255 as a shell would say it: 128 and the signal's number for one that was killed."""
+    if ended is not None and ended.kind == "oom":
+        return OUT_OF_MEMORY_CODE
     if ended is None or ended.code is None:
         return None
     return (128 + ended.code if ended.kind == "signal" else ended.code) & 0xFF

@@ -4,6 +4,8 @@ Lines are searched as bytes, in the order of path bytes. Patterns are RE2's (no
 back-references, no look-around), so that no pattern can take longer than its input.
 """
 
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -57,12 +59,16 @@ class SearchResult:
 
 
 class _Pattern(Protocol):
-    def search(self, text: bytes, pos: int) -> "_Hit | None": ...
+    def search(self, text: bytes, pos: int, endpos: int) -> "_Hit | None": ...
 
 
 class _Hit(Protocol):
     def start(self) -> int: ...
 
+
+#: Lines are searched in slices of about this size; the clock is read between them. The
+#: costliest pattern that RE2 takes needs seconds for a megabyte.
+_SLICE_BYTES: Final = 32 * 1024
 
 #: Git's own measure of what is binary, in bytes from the start.
 _BINARY_HEAD: Final = 8_000
@@ -76,16 +82,20 @@ def search(
     prefix: str = "",
     max_matches: int,
     max_bytes: int,
+    max_seconds: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> SearchResult:
     """Every line below ``prefix`` (as text, see ``list_files``) that holds ``query``.
 
     ``query`` is literal unless ``regex``; it never spans lines. At most ``max_matches``
     lines are given; a file that would take the bytes examined over ``max_bytes`` ends the
-    search before it is read. Raises ``SearchFailure``, and ``ValueError`` for a bound below 1.
+    search before it is read, and so does ``max_seconds`` between two slices of a file.
+    Raises ``SearchFailure``, and ``ValueError`` for a bound below 1.
     """
     if max_matches < 1 or max_bytes < 1:
         raise ValueError("a bound of a search is below one")
     pattern = _compiled(query, regex=regex)
+    deadline = clock() + max_seconds
     needle = b"" if regex else query.encode()
     matches: list[Match] = []
     searched = skipped = examined = 0
@@ -105,10 +115,13 @@ def search(
         searched += 1
         if needle and needle not in data:
             continue
-        found = _matches_in(path, data, pattern, max_matches + 1 - len(matches))
-        matches.extend(found)
-        if len(matches) > max_matches:
-            complete = False
+        for match in _matches_in(path, data, pattern):
+            if match is not None:
+                matches.append(match)
+            if len(matches) > max_matches or clock() > deadline:
+                complete = False
+                break
+        if not complete:
             break
     return SearchResult(
         matches=tuple(matches[:max_matches]),
@@ -142,22 +155,34 @@ def _compiled(query: str, *, regex: bool) -> _Pattern:
     return pattern
 
 
-def _matches_in(path: RepoPath, data: bytes, pattern: _Pattern, limit: int) -> list[Match]:
-    found: list[Match] = []
+def _matches_in(path: RepoPath, data: bytes, pattern: _Pattern) -> Iterator[Match | None]:
+    """Each line that holds the pattern, and ``None`` after each slice that was searched."""
     line = 1
     at = counted = 0
-    while len(found) < limit and at <= len(data) and (hit := pattern.search(data, at)) is not None:
-        start = data.rfind(b"\n", 0, hit.start()) + 1
-        end = data.find(b"\n", hit.start())
-        end = len(data) if end < 0 else end
-        if start == len(data):
-            # An empty match after the last line feed, or in an empty file, is in no line.
-            break
-        line += data.count(b"\n", counted, start)
-        counted = start
-        found.append(_match(path, line, data[start:end], hit.start() - start))
-        at = end + 1
-    return found
+    for end in _slices(data):
+        while at <= end and (hit := pattern.search(data, at, end)) is not None:
+            start = data.rfind(b"\n", 0, hit.start()) + 1
+            if start == len(data):
+                # An empty match after the last line feed, or in an empty file, is in no line.
+                return
+            stop = data.find(b"\n", start)
+            stop = len(data) if stop < 0 else stop
+            line += data.count(b"\n", counted, start)
+            counted = start
+            yield _match(path, line, data[start:stop], hit.start() - start)
+            at = stop + 1
+        at = max(at, end + 1)
+        yield None
+
+
+def _slices(data: bytes) -> Iterator[int]:
+    """The ends of runs of whole lines: each is a line feed's place, or the end of ``data``."""
+    end = -1
+    while end < len(data):
+        end = data.find(b"\n", end + 1 + _SLICE_BYTES)
+        if end < 0:
+            end = len(data)
+        yield end
 
 
 def _match(path: RepoPath, line: int, text: bytes, at: int) -> Match:

@@ -51,7 +51,7 @@ async def test_a_yes_runs_the_recipe_once_and_shows_the_exact_action(tmp_path: P
     assert final["decision"]["outcome"] == "approved"
     assert len(bench.engine.runs) == 1
     (shown,) = approver.shown
-    recipe = bench.world.runner.finished[0].recipe
+    recipe = bench.world.runner._recipe("recipe:check").recipe
     assert shown["kind"] == "action"
     assert shown["sourceDigest"] == bench.world.gate.tree.digest
     assert shown["policyDigest"] == bench.world.bundle_digest
@@ -189,7 +189,7 @@ async def test_a_standing_grant_is_for_the_recipes_that_it_names(
             await agent.answer(name)
         agent.send(complete())
 
-    assert [run.recipe.id for run in bench.world.runner.finished] == runs
+    assert [run.id for run in bench.world.runner.finished] == runs
     assert len(approver.shown) == 2 - len(runs)
     assert [each.standing for each in of(bench, records.ApprovalGranted)] == [True] * len(runs)
     assert_effects_follow_their_decisions(bench.ledger)

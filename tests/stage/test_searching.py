@@ -110,3 +110,29 @@ def test_no_pattern_takes_longer_than_its_input(store: BlobStore) -> None:
     start = time.perf_counter()
     search(tree, "(a*)*b", regex=True, max_matches=1, max_bytes=1_000_000)
     assert time.perf_counter() - start < 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(lines=st.lists(st.sampled_from([b"", b"ab", b"b" * 700, b"x a", b"a"]), max_size=400))
+def test_slices_of_a_large_file_hide_no_line(store: BlobStore, lines: list[bytes]) -> None:
+    data = b"\n".join(lines)
+    expected = [number for number, line in enumerate(data.split(b"\n"), 1) if b"a" in line]
+
+    found = search(
+        tree_of(store, {"x": data}), "a|^a$", regex=True, max_matches=1_000, max_bytes=1 << 30
+    )
+
+    assert [match.line for match in found.matches] == expected
+
+
+def test_a_search_ends_at_its_time_and_says_so(store: BlobStore) -> None:
+    tree = tree_of(store, {f"f{number}": b"line of text\n" * 20_000 for number in range(8)})
+    ticks = iter(range(1_000))
+
+    found = search(
+        tree, "nothing", regex=True, max_matches=10, max_bytes=1 << 30,
+        max_seconds=3, clock=lambda: float(next(ticks)),
+    )  # fmt: skip
+
+    assert not found.complete
+    assert found.files_searched < 8
