@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.stage.context_placing import settled
+from broker.stage.line_places import MAX_LINES, LinePlaces
 from broker.stage.patch_plan import EVIDENCE_BYTES, Hunk, PatchRefusal
 
 __all__ = ["SearchBudget", "apply_hunks"]
@@ -25,6 +26,11 @@ _FEW_LINES: Final = 16
 #: How much of what should stand at a place is looked for to find the place.
 _NEAR_BYTES: Final = 48
 
+#: From this search on in one file, its lines are indexed, which costs as much as so many
+#: searches of it.
+_FEW_SEARCHES: Final = 6
+_INDEX_COST: Final = 8
+
 #: Lines longer than this on average are found in the slower way.
 _LINE_BYTES: Final = 96
 
@@ -39,6 +45,10 @@ class SearchBudget:
         """Whether ``size`` more bytes may be searched."""
         self._left -= size
         return self._left >= 0
+
+    def spend_if_left(self, size: int) -> bool:
+        """The same, but nothing is spent when there is not enough."""
+        return self._left >= size and self.spend(size)
 
 
 def apply_hunks(data: bytes, hunks: Sequence[Hunk], *, file: int, budget: SearchBudget) -> bytes:
@@ -86,7 +96,7 @@ def _place(lines: "_Lines", hunk: Hunk, budget: SearchBudget) -> int | None:
         stated = lines.offset(hunk.line, near=old[:_NEAR_BYTES])
         if stated is not None and data.startswith(old, stated):
             return stated
-    return _only_place(data, old, budget)
+    return lines.only_place(old, budget)
 
 
 def _end_place(lines: "_Lines", hunk: Hunk, budget: SearchBudget) -> int | None:
@@ -98,7 +108,7 @@ def _end_place(lines: "_Lines", hunk: Hunk, budget: SearchBudget) -> int | None:
     if old.endswith(b"\n") or (hunk.agreed and hunk.line == _line_number(data, at, budget)):
         return at
     # Without a line feed git may take the beginning of a longer text for the place.
-    return at if _only_place(data, old, budget) == at else None
+    return at if lines.only_place(old, budget) == at else None
 
 
 def _line_number(data: bytes, at: int, budget: SearchBudget) -> int | None:
@@ -126,12 +136,16 @@ class _Lines:
         self._line = 0
         self._offset = 0
         self._beyond: int | None = None  #: a line that the file does not have
+        self._searches = 0
+        self._places: LinePlaces | None = None
 
     def offset(self, line: int, *, near: bytes = b"") -> int | None:
         """Where line ``line`` (0-based) begins, ``None`` when the file is shorter.
 
         ``near`` is what is likely to stand there; it only makes the answer quicker.
         """
+        if self._places is not None:
+            return self._places.offset(line)
         if self._beyond is not None and line >= self._beyond:
             return None
         if line < self._line:
@@ -154,6 +168,21 @@ class _Lines:
             self._line, self._offset = line, found
         return found
 
+    def only_place(self, old: bytes, budget: SearchBudget) -> int | None:
+        """The one offset at which ``old`` stands and begins a line; spends of ``budget``."""
+        data = self.data
+        self._searches += 1
+        if self._searches == _FEW_SEARCHES and data.count(b"\n") < MAX_LINES:
+            cost = len(data) * _INDEX_COST
+            self._places = LinePlaces(data) if budget.spend_if_left(cost) else None
+        found = None if self._places is None else self._places.places(old)
+        if found is None:
+            return _only_place(data, old, budget)
+        # What was compared: no more than the places of one line, which are few.
+        if not budget.spend(len(old) * (len(found) + 1)):
+            return None
+        return found[0] if len(found) == 1 else None
+
     def sample(self, line: int, *, like: bytes) -> bytes:
         """As many lines from ``line`` on as ``like`` has, for a refusal."""
         start = self.offset(line)
@@ -165,7 +194,10 @@ class _Lines:
 
 def _skipped(data: bytes, offset: int, lines: int) -> int | None:
     """The offset ``lines`` line feeds after ``offset``; counts blocks before lines."""
+    # No larger than so many lines are likely to be: each block is counted whole.
     block = _BLOCK
+    while block > _SMALL_BLOCK and block >= lines * 2 * _LINE_BYTES:
+        block //= 4
     while lines > 0:
         if lines <= _FEW_LINES or block <= _SMALL_BLOCK:
             for _ in range(lines):

@@ -1,8 +1,11 @@
 """One strict grammar: what is refused before any tree is looked at, and what is read."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.stage.patch_grammar import parse_patch
+from broker.stage.patch_hunks import read_hunks
 from broker.stage.patch_plan import (
     AGENT_BOUNDS,
     RESULT_BOUNDS,
@@ -12,6 +15,8 @@ from broker.stage.patch_plan import (
     sources,
     targets,
 )
+from broker.stage.patch_section import SectionHeader, section_of, usual_header
+from broker.stage.patch_text import PatchText
 
 HUNK = b"@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
 SIDES = b"--- a/x\n+++ b/x\n"
@@ -236,3 +241,30 @@ def test_grammar_comes_before_counts_and_counts_before_names() -> None:
 def test_a_refusal_holds_no_text_of_the_patch() -> None:
     refusal = refused(b"CANARY-1234\n")
     assert "CANARY" not in str(refusal) + repr(refusal.args)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.text(st.sampled_from('ab/. "\\é\t-'), min_size=1, max_size=8),
+    ids=st.sampled_from(
+        [b"aaaa..bbbb", b"0" * 40 + b".." + b"1" * 40, b"aaa..bbbb", b"aaaa..BBBB"]
+    ),
+    mode=st.sampled_from([b"", b" 100644", b" 100755", b" 120000", b" 644", b" 100644 "]),
+)
+def test_the_usual_header_is_read_as_its_lines_are(name: str, ids: bytes, mode: bytes) -> None:
+    hunk = b"@@ -1 +1 @@\n-a\n+b\n"
+    raw = name.encode()
+    patch = b"diff --git a/%b b/%b\nindex %b%b\n--- a/%b\n+++ b/%b\n" % (
+        raw, raw, ids, mode, raw, raw,
+    ) + hunk  # fmt: skip
+    text = PatchText(patch)
+    usual = usual_header(text)
+    if usual is None:
+        return
+    hunks = read_hunks(text, file=0)
+    lines = patch.split(b"\n")
+    header = SectionHeader(lines[0].removeprefix(b"diff --git "))
+    assert header.take(lines[1])
+    header.old_side, header.new_side = lines[2][4:], lines[3][4:]
+    assert usual(hunks) == section_of(header, hunks)
+    assert parse_patch(patch).files == (usual(hunks),)

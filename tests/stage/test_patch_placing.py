@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pygit2.enums import DiffOption
 
+from broker.stage.line_places import LinePlaces
 from broker.stage.store import BlobStore
 from tests.stage.patches import (
     code,
+    exact,
     files_of,
     git_applies,
     patched,
@@ -111,3 +113,41 @@ def test_lines_are_found_in_large_files_too(store: BlobStore) -> None:
         expected = [*numbered[: at + 1], b"new", *numbered[at + 1 :]]
         made = files_of(patched(tree_of(store, {"x": content}), patch))
         assert made["x"][0] == b"\n".join(expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from([b"a", b"b", b"", b"aa", b"\r"]), max_size=40),
+    wanted=st.lists(st.sampled_from([b"a", b"b", b"", b"aa", b"\r"]), min_size=1, max_size=4),
+    ended=st.booleans(),
+)
+def test_indexed_lines_stand_where_a_plain_search_finds_them(
+    lines: list[bytes], wanted: list[bytes], ended: bool
+) -> None:
+    data = b"\n".join(lines) + b"\n" * ended
+    old = b"\n".join(wanted) + b"\n"
+    places = LinePlaces(data)
+    found = places.places(old)
+    starts = [0, *(match.end() for match in re.finditer(b"\n", data))]
+    assert [places.offset(line) for line in range(len(starts) + 1)] == [*starts, None]
+    if found is not None:
+        assert found == [start for start in starts if data.startswith(old, start)]
+    assert places.places(old[:-1]) is None or old.endswith(b"\n\n")
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 7, 40])
+def test_many_hunks_at_wrong_lines_go_where_one_would(store: BlobStore, count: int) -> None:
+    lines = [b"line %d\n" % number for number in range(1000)]
+    before, after = b"".join(lines), list(lines)
+    hunks = []
+    for number in range(1, count + 1):
+        at = number * 20
+        after[at] = b"new %d\n" % number
+        hunks.append(
+            b"@@ -%d,3 +%d,3 @@\n %b-%b+%b %b"
+            % (at + 7, at + 7, lines[at - 1], lines[at], after[at], lines[at + 1])
+        )
+    tree = tree_of(store, {"x": before})
+    assert files_of(patched(tree, SIDES + b"".join(hunks))) == exact({"x": b"".join(after)})
+    twice = tree_of(store, {"x": before + before})
+    assert code(twice, SIDES + b"".join(hunks)) == "patch_conflict"

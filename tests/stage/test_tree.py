@@ -168,6 +168,18 @@ def test_bytes_that_are_not_those_of_the_digest_are_never_given(tmp_path: Path) 
     store.close()
 
 
+def test_contents_that_come_together_are_kept_as_if_one_by_one(tmp_path: Path) -> None:
+    store = BlobStore.open(tmp_path)
+    contents = [b"a", b"", os.urandom(700_000), b"a", os.urandom(700_000), b"b" * 3_000_000, b"c"]
+    store.put(b"c")
+    blobs = store.put_all(contents)
+    assert blobs == [store.put(data) for data in contents]
+    assert [store.load(blob) for blob in blobs] == contents
+    assert [store.read(blob.oid) for blob in blobs] == contents
+    assert store.put_all([]) == []
+    store.close()
+
+
 def test_a_full_disk_is_a_fault_and_changes_nothing(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -181,7 +193,7 @@ def test_a_full_disk_is_a_fault_and_changes_nothing(tmp_path: Path) -> None:
         store = BlobStore.open(small)
         kept = store.put(b"kept")
         with pytest.raises(Fault) as caught:
-            store.put(os.urandom(1024 * 1024))
+            store.put_all([b"small", *(os.urandom(1024 * 512) for _ in range(4))])
         assert caught.value.code == "store_unwritable"
         assert store.load(kept) == b"kept"
         after = store.put(b"after")
