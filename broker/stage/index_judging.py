@@ -6,7 +6,7 @@ from typing import Final
 from broker.stage.blobs import Blobs
 from broker.stage.bounds import StageBounds
 from broker.stage.content_cache import MARK_PLAIN
-from broker.stage.exclusions import needs_content
+from broker.stage.exclusions import needs_content, suspects
 from broker.stage.index_file import Index, IndexFolder, IndexRow
 from broker.stage.names import PathJudge, printable
 from broker.stage.store import Blob, BlobId
@@ -89,6 +89,7 @@ class IndexJudge:
         """The folder with what is known and harmless apart from the rows to look at."""
         known: dict[str, Entry] = {}
         others: dict[str, IndexRow] = {}
+        suspected = frozenset(suspects(rows.keys(), below=""))
         get, most = self._blobs.known, self._bounds.file_bytes
         for name, row in rows.items():
             content = None if row.marks else get(row.oid)
@@ -97,13 +98,14 @@ class IndexJudge:
                 or content.mark != MARK_PLAIN
                 or content.size != row.size
                 or content.size > most
-                or needs_content(name)
+                or (name in suspected and needs_content(name))
             ):
                 others[name] = row
             else:
                 blob = Blob(BlobId(row.oid), content.size, content.digest)
                 known[name] = Entry(mode_of(row.mode), blob)
         folder = TrackedFolder(path, others)
+        folder.suspects = suspected
         folder.know(known, rows, self._form)
         return folder
 

@@ -140,7 +140,7 @@ class WorkingFiles:
             and mode == mode_of(row.mode)
             and not row.marks
             and found.name not in folder.doubtful
-            and not needs_content(found.name)
+            and not (found.name in folder.suspects and needs_content(found.name))
         ):
             self._taken.add_size(known.size)
             folder.learned[found.name] = Entry(

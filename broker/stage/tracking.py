@@ -6,7 +6,7 @@ Nothing here looks at the working tree.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 from typing import Final
 
@@ -72,6 +72,7 @@ class TrackedFolder:
         "path",
         "rows",
         "stats",
+        "suspects",
         "totals",
         "visited",
     )
@@ -79,6 +80,7 @@ class TrackedFolder:
     def __init__(self, path: str, rows: dict[str, IndexRow]) -> None:
         self.path: Final = path
         self.rows: Final = rows  #: files whose content must be judged, or read
+        self.suspects: Collection[str] = rows  #: of which alone ``needs_content`` may be true
         self.names = ""  #: known files, sorted, joined by NUL
         self.stats = b""  #: theirs, in the same order
         self.newest = 0  #: when the last of them was modified, nanoseconds

@@ -266,3 +266,9 @@ def test_only_suspects_are_ever_judged(names: list[str], below: str) -> None:
     for name in set(names) - set(suspected):
         assert exclusion_of_path(prefix + name) == (exclusion_of_path(below) if below else None)
         assert not needs_content(name)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_a_private_key_is_seen_between_any_bytes(before: bytes, after: bytes) -> None:
+    key = b"\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n"
+    assert exclusion_of_content("a", before + key + after) == "private_key"
