@@ -106,7 +106,7 @@ FaultCode = Literal[
     "checkout_unreadable",
     "checkout_unwritable",
     "out_unwritable",
-    "cancelled_before_start",
+    "output_unwritable",
     "upstream_unavailable",
 ]
 """What failed outside of airlock."""
@@ -126,6 +126,6 @@ FAULT_TEXT: Final[dict[FaultCode, str]] = {
     "checkout_unreadable": "The checkout could not be read.",
     "checkout_unwritable": "The checkout could not be written; it is as it was.",
     "out_unwritable": "The result folder could not be written.",
-    "cancelled_before_start": "The attempt was cancelled before its agent was started.",
+    "output_unwritable": "The result could not be printed.",
     "upstream_unavailable": "The model provider could not be reached.",
 }

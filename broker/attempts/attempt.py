@@ -5,6 +5,7 @@ it ended and the result folder is complete when ``run`` returns. The checkout is
 ever read.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +16,10 @@ import msgspec
 import trio
 
 from broker.attempts.asking import Approver
-from broker.attempts.conversation import Conversation, Ending
+from broker.attempts.conversation import VIOLATION_GRACE_MS, Conversation, Ending
 from broker.attempts.eventlog import EventLog
 from broker.attempts.faults import fault_of
-from broker.attempts.finishing import finish
+from broker.attempts.finishing import finish, finish_unstarted
 from broker.attempts.offers import make_task_start
 from broker.attempts.opening import World, build_world, record_start
 from broker.attempts.pipe import Pipe
@@ -50,6 +51,8 @@ KILL_GRACE_MS: Final = 2_000
 #: How long the rest of its standard error is read once it has ended: a process that it
 #: left behind may hold the pipe.
 STDERR_SECONDS: Final = 0.5
+#: A second Ctrl-C that comes after this is one of somebody who will not wait.
+IMPATIENT_SECONDS: Final = 1.0
 #: The engine's own dead-man switch fires this long after our deadline.
 DEADLINE_SLACK_SECONDS: Final = 60.0
 
@@ -70,15 +73,25 @@ class Attempt:
         self._counters: Final = Counters()
         self._conversation: Conversation | None = None
         self._cancel_reason: CancelReason | None = None
+        self._cancelled_at = math.inf
         self._preparing: Final = trio.CancelScope()
 
     def cancel(self, reason: CancelReason) -> None:
-        """Ends the attempt in order: its open requests are answered, its result is written."""
+        """Ends the attempt in order: its open requests are answered, its result is written.
+
+        The second time, if it comes a moment later, the agent's grace is over.
+        """
+        now = trio.current_time()
+        again = now - self._cancelled_at > IMPATIENT_SECONDS
+        self._cancelled_at = min(self._cancelled_at, now)
         self._cancel_reason = self._cancel_reason or reason
-        if self._conversation is not None:
-            self._conversation.stop(reason)
-        else:
+        if self._conversation is None:
             self._preparing.cancel()
+        elif again:
+            self._conversation.hurry()
+        else:
+            self._phase("cancelling")
+            self._conversation.stop(reason)
 
     async def run(self) -> AttemptResult:
         """Runs the attempt. Raises ``Refusal`` or ``Fault`` when it could not be started."""
@@ -90,7 +103,7 @@ class Attempt:
                 with self._preparing:
                     prepared = await prepare(spec, scratch=_subfolder(scratch, "objects"))
                 if self._preparing.cancelled_caught:
-                    raise Fault("cancelled_before_start")
+                    return await self._end_unstarted()
                 try:
                     return await self._run_prepared(prepared, scratch)
                 finally:
@@ -99,6 +112,16 @@ class Attempt:
             if made and not any(spec.out.iterdir()):
                 spec.out.rmdir()
             raise
+
+    async def _end_unstarted(self) -> AttemptResult:
+        with trio.CancelScope(shield=True):
+            recorder = await self._open_recorder()
+            try:
+                result = await finish_unstarted(self._spec, recorder)
+            finally:
+                await recorder.close()
+        self._phase("done")
+        return result
 
     async def _run_prepared(self, prepared: Prepared, scratch: Path) -> AttemptResult:
         spec, tree = self._spec, prepared.staged.tree
@@ -126,8 +149,10 @@ class Attempt:
             self._phase("done")
             return result
         finally:
-            events.close()
-            await recorder.close()
+            try:
+                events.close()
+            finally:
+                await recorder.close()
 
     async def _open_recorder(self) -> Recorder:
         spec = self._spec
@@ -238,8 +263,16 @@ class Attempt:
             pipe.finish()
             # Who was told to stop has had its grace; who ended by itself has this one.
             stopped = ending.claim is None and ending.outcome != "agent_exited"
-            grace = KILL_GRACE_MS if stopped else limits.exit_grace_ms
-            ended = await _await_exit(conversation, pipe, connection, sandbox, grace / 1000)
+            grace_ms = 0 if stopped else limits.exit_grace_ms
+            if conversation.broken and ending.claim is None:
+                grace_ms = VIOLATION_GRACE_MS
+            ended = None
+            for step_ms in (grace_ms, KILL_GRACE_MS):
+                if ended is None and step_ms:
+                    grace = step_ms / 1000
+                    ended = await _await_exit(conversation, pipe, connection, sandbox, grace)
+                if ended is None:
+                    await sandbox.terminate()
             with trio.move_on_after(STDERR_SECONDS if ended is not None else 0):
                 await pipe.drained.wait()
             streams.cancel_scope.cancel()

@@ -105,6 +105,7 @@ def result_document(result: AttemptResult) -> dict[str, Any]:
         "outcome": result.outcome,
         "claim": result.claim,
         "exitCode": result.exit_code,
+        "exitKind": result.exit_kind,
         "out": _path(result.out),
         "repo": _path(result.repo),
         "base": {"commit": result.base_commit, "treeDigest": result.base_digest},

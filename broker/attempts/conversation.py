@@ -11,6 +11,7 @@ from typing import Final, final
 
 import trio
 
+from broker.attempts.clocks import Clocks
 from broker.attempts.eventlog import EventLog
 from broker.attempts.gate import Gate
 from broker.attempts.gatebook import Asked
@@ -103,9 +104,12 @@ class Conversation:
         #: Answers that leave together when all that arrived is handled, and their size.
         self._ready: Final[list[bytes]] = []
         self._ready_bytes = 0
-        self._frames_seen = False
+        self._clocks: Final = Clocks(
+            limits,
+            has_open_requests=lambda: bool(connection.open_requests),
+            on_time_out=self._time_out,
+        )
         self._waiting = 0  #: requests that were open before the message at hand
-        self._quiet_since = 0.0
         #: Whether a line of the agent was a violation, after which no line is read.
         self.broken = False
         self.ending: Final = Ending()
@@ -113,9 +117,8 @@ class Conversation:
 
     async def run(self) -> Ending:
         """Serves until the agent completes, its stream ends, or the attempt was stopped."""
-        self._quiet_since = trio.current_time()
         async with trio.open_nursery() as clocks:
-            clocks.start_soon(self._watch_clocks)
+            clocks.start_soon(self._clocks.watch)
             clocks.start_soon(self._watch_stall)
             self._effects = await clocks.start(_keep_effects)
             with self._scope:
@@ -202,8 +205,7 @@ class Conversation:
                     self.ending.outcome = self.ending.outcome or "agent_exited"
                     ended = True
                 else:
-                    self._frames_seen = True
-                    self._quiet_since = trio.current_time()
+                    self._clocks.heard()
                     if (answer := self._handle(item, connection.last_frame)) is not None:
                         ready.append(answer)
                         self._ready_bytes += len(answer)
@@ -256,7 +258,7 @@ class Conversation:
             return self._connection.send(self._gate.read(asked))
         assert self._effects is not None
         if request.tool not in READS:
-            self._gate.note(asked)
+            self._gate.book.request(asked)
         before, mine = self._turn, None
         if request.tool in CHANGES:
             mine = self._turn = trio.Event()
@@ -304,7 +306,7 @@ class Conversation:
             return self._connection.fail(request.request_id, wire_error(refused))
         asked = Asked(request, self._gate.admit(request.request_id, frame), len(frame))
         assert self._effects is not None
-        self._gate.note(asked)
+        self._gate.book.request(asked)
         self._effects.start_soon(self._infer, asked, self._inference)
         return None
 
@@ -336,7 +338,7 @@ class Conversation:
         is_open = message.request_id in self._connection.open_requests
         if is_open and not self._stopping and not self._ended:
             self._pipe.queue(self._connection.send(message))
-            self._quiet_since = trio.current_time()
+            self._clocks.answered()
 
     def _fail(self, request_id: str, code: WireCode) -> None:
         self._pipe.queue(self._connection.fail(request_id, wire_error(code)))
@@ -372,27 +374,8 @@ class Conversation:
 
     def flag(self, error: RemoteProtocolError) -> None:
         """What came after the agent's last frame; the outcome stays as it is."""
+        self.broken = True
         self._violation(error.code, error)
-
-    async def _watch_clocks(self) -> None:
-        """Start and idle time-outs; the time of an open request is not idle."""
-        start = self._quiet_since + self._limits.start_timeout_ms / 1000
-        idle = self._limits.idle_timeout_ms / 1000
-        while True:
-            now = trio.current_time()
-            if not self._frames_seen:
-                if now >= start:
-                    self._time_out("start_timeout")
-                    return
-                due = min(start, now + idle)
-            elif self._connection.open_requests:
-                due = now + idle
-            elif now - self._quiet_since >= idle:
-                self._time_out("idle_timeout")
-                return
-            else:
-                due = self._quiet_since + idle
-            await trio.sleep_until(due)
 
     async def _watch_stall(self) -> None:
         await self._pipe.stalled.wait()

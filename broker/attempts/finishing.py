@@ -42,6 +42,7 @@ async def finish(
         outcome=_outcome(ending, ended, patches),
         claim=_claim(ending),
         exit_code=_exit_code(ended),
+        exit_kind=None if ended is None else ended.kind,
         out=spec.out,
         repo=spec.repo,
         base_commit=prepared.staged.base_commit,
@@ -63,6 +64,43 @@ async def finish(
         engine=prepared.engine.name,
         engine_version=prepared.engine.version,
         catalog_source=prepared.catalog.source,
+        ledger_head=recorder.head(),
+    )
+    await trio.to_thread.run_sync(write_document, result)
+    return result
+
+
+async def finish_unstarted(spec: AttemptSpec, recorder: Recorder) -> AttemptResult:
+    """The result of an attempt that was cancelled before its agent was started."""
+    recorder.append(records.AttemptCompleted(outcome="cancelled"))
+    await recorder.sync()
+    result = AttemptResult(
+        attempt_id=spec.attempt_id,
+        outcome="cancelled",
+        claim=None,
+        exit_code=None,
+        exit_kind=None,
+        out=spec.out,
+        repo=spec.repo,
+        base_commit=None,
+        base_digest=None,
+        source_digest=None,
+        candidate_digest=None,
+        patch=None,
+        agent_patch=None,
+        local_patch=None,
+        recipes=(),
+        allow=0,
+        deny=0,
+        require_approval=0,
+        violations=(),
+        receipts=(),
+        input_tokens=0,
+        output_tokens=0,
+        verified=False,
+        engine=None,
+        engine_version=None,
+        catalog_source="none",
         ledger_head=recorder.head(),
     )
     await trio.to_thread.run_sync(write_document, result)
@@ -108,4 +146,7 @@ def _claim(ending: Ending) -> Claim | None:
 
 
 def _exit_code(ended: Exit | None) -> int | None:
-    return None if ended is None or ended.kind != "exit" else ended.code
+    """The agent's exit status; 128 and the number for a signal, as a shell says it."""
+    if ended is None or ended.code is None:
+        return None
+    return (128 + ended.code if ended.kind == "signal" else ended.code) & 0xFF

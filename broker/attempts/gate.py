@@ -13,7 +13,7 @@ from typing import Final, final
 
 import trio
 
-from broker.attempts import effects, replies
+from broker.attempts import effects, inputs, replies
 from broker.attempts.approving import Approvals
 from broker.attempts.gatebook import Asked, GateBook
 from broker.attempts.inference_side import InferenceSide
@@ -32,7 +32,6 @@ from broker.policy.evaluator import Facts, deny, evaluate
 from broker.policy.mint import AttemptMint
 from broker.policy.paths import PathRegistry
 from broker.policy.policy_input import PolicyInput, canonical_input
-from broker.policy.read_inputs import list_input, read_input, search_input
 from broker.policy.registry import RecipeRegistry
 from broker.policy.tool_table import INFERENCE, PATCH, READ, RECIPE
 from broker.stage.patch_plan import PatchPlan, PatchRefusal
@@ -46,10 +45,8 @@ from protocol.tools import (
     ApplyPatchInput,
     ChangeInput,
     InputRejected,
-    ListFilesInput,
     ReadFileInput,
     RunRecipeInput,
-    SearchFilesInput,
     ToolInput,
     decode_tool_input,
 )
@@ -96,7 +93,7 @@ class Gate:
         self._runner: Final = runner
         self._approvals: Final = approvals
         self._budget: Final = budget
-        self._book: Final = book
+        self.book: Final = book
         self._clock: Final = clock
         self._max_read_bytes: Final = max_read_bytes
         self._evaluate: Final = evaluate
@@ -105,21 +102,15 @@ class Gate:
         self.tree = tree
         self.registry = registry
 
-    # Admission ----------------------------------------------------------------
-
     def admit(self, request_id: str, frame: bytes) -> RequestRef:
         """Numbers one request, in order of arrival."""
         self._ordinal += 1
         return RequestRef(self._ordinal, Id(request_id), digest_bytes(frame))
 
-    def note(self, asked: Asked) -> None:
-        """Records that a request which is answered later was admitted."""
-        self._book.request(asked)
-
     def unknown_tool(self, asked: Asked) -> ToolResponse:
         """The answer to a tool that is not offered."""
         decision = self._refuse("unknown_tool", asked, None)
-        self._book.decision(asked, decision, self.tree.digest)
+        self.book.decision(asked, decision, self.tree.digest)
         return replies.denied(asked.tool_request, decision)
 
     # Reads --------------------------------------------------------------------
@@ -133,7 +124,7 @@ class Gate:
         # Nothing can run between this decision and its effect, and a tree never changes;
         # every other effect is asked about once more when it starts.
         outcome = effects.perform_read(given, tree, max_bytes=self._max_read_bytes)
-        self._book.read(asked, decision, tree.digest, outcome=outcome)
+        self.book.read(asked, decision, tree.digest, outcome=outcome)
         return replies.read_answer(asked.tool_request, decision, outcome)
 
     def _permit_read(self, asked: Asked) -> ToolResponse | tuple[Decision, ToolInput]:
@@ -143,11 +134,13 @@ class Gate:
             given = decode_tool_input(asked.tool_request.tool, asked.tool_request.input)
         except InputRejected as error:
             decision = self._refuse("argument_schema_invalid", asked, tool)
-            self._book.read(asked, decision, self.tree.digest)
+            self.book.read(asked, decision, self.tree.digest)
             return replies.denied(asked.tool_request, decision, pointer=error.pointer)
-        decision = self._decide(asked, tool, lambda: self._read_input(asked, given)).decision
+        decision = self._decide(
+            asked, tool, lambda: inputs.of_read(self._mint, self.registry, asked.ref, given)
+        ).decision
         if decision.outcome != "allow":
-            self._book.read(asked, decision, self.tree.digest)
+            self.book.read(asked, decision, self.tree.digest)
             return replies.denied(asked.tool_request, decision)
         return decision, given
 
@@ -160,29 +153,8 @@ class Gate:
         outcome = await trio.to_thread.run_sync(
             partial(effects.perform_read, given, tree, max_bytes=self._max_read_bytes)
         )
-        self._book.read(asked, decision, tree.digest, outcome=outcome)
+        self.book.read(asked, decision, tree.digest, outcome=outcome)
         return replies.read_answer(asked.tool_request, decision, outcome)
-
-    def _read_input(self, asked: Asked, given: ToolInput) -> PolicyInput:
-        mint, registry, ref = self._mint, self.registry, asked.ref
-        match given:
-            case ReadFileInput():
-                return read_input(
-                    mint, registry, ref, path=given.path, offset=given.offset, limit=given.count
-                )
-            case ListFilesInput():
-                return list_input(
-                    mint, registry, ref,
-                    prefix=effects.folder_of(given.prefix), cursor=given.cursor, limit=given.limit,
-                )  # fmt: skip
-            case SearchFilesInput():
-                return search_input(
-                    mint, registry, ref,
-                    query=given.query, regex=given.regex, prefix=effects.folder_of(given.prefix),
-                    limit=given.max_matches,
-                )  # fmt: skip
-            case _:
-                raise ConversionRejected("argument_schema_invalid")
 
     # Patches ------------------------------------------------------------------
 
@@ -221,33 +193,35 @@ class Gate:
         if refusal.found is None or isinstance(given, ApplyPatchInput):
             return refusal
         wanted = ReadFileInput(path=given.path)
-        ruling = self._decide(asked, READ, lambda: self._read_input(asked, wanted))
+        ruling = self._decide(
+            asked, READ, lambda: inputs.of_read(self._mint, self.registry, asked.ref, wanted)
+        )
         return refusal if ruling.decision.outcome == "allow" else refusal.without_found()
 
     async def _apply(
         self, asked: Asked, decision: Decision, plan: PatchPlan, tree: StagedTree
     ) -> ToolResponse:
-        await self._book.start(decision, tree.digest)
+        await self.book.start(decision, tree.digest)
         try:
             applied = await trio.to_thread.run_sync(effects.apply_patch, plan, tree)
         except PatchRefusal as refusal:
-            await self._book.no_change(decision, tree.digest, "refused", refusal.code)
+            await self.book.no_change(decision, tree.digest, "refused", refusal.code)
             return replies.patch_refused(asked.tool_request, decision, refusal)
         except Fault as fault:
-            await self._book.no_change(decision, tree.digest, "failed", fault.code)
+            await self.book.no_change(decision, tree.digest, "failed", fault.code)
             return replies.effect_failed(asked.tool_request, decision)
         except trio.Cancelled:
-            await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
+            await self.book.no_change(decision, tree.digest, "cancelled", "cancelled")
             raise
         if self.tree is not tree:
-            await self._book.no_change(decision, tree.digest, "refused", "source_changed")
+            await self.book.no_change(decision, tree.digest, "refused", "source_changed")
             return replies.denied(asked.tool_request, decision, "source_changed")
         # No await from here to the assignment: nobody sees a tree without its registry.
         self.registry = self.registry.replace(
             applied.registry_changes, tree_digest=applied.tree.digest
         )
         self.tree = applied.tree
-        await self._book.end(
+        await self.book.end(
             decision, tree.digest, applied.tree.digest, status="done", changed=len(applied.changes)
         )
         return replies.patch_applied(asked.tool_request, decision, applied)
@@ -288,23 +262,23 @@ class Gate:
         return await self._approvals.obtain(decision, document)
 
     async def _run(self, asked: Asked, decision: Decision, tree: StagedTree) -> ToolResponse:
-        await self._book.start(decision, tree.digest)
+        await self.book.start(decision, tree.digest)
         try:
             run = await self._runner.run(decision.target_ids[0], tree)
         except Fault as fault:
-            await self._book.no_change(decision, tree.digest, "failed", fault.code)
+            await self.book.no_change(decision, tree.digest, "failed", fault.code)
             return replies.recipe_failed(asked.tool_request, decision)
         except BaseException:  # a cancellation, in as many groups as there are nurseries
-            await self._book.no_change(decision, tree.digest, "cancelled", "cancelled")
+            await self.book.no_change(decision, tree.digest, "cancelled", "cancelled")
             raise
         try:
             with trio.CancelScope(shield=True):
-                await self._book.recipe(asked, run)
+                await self.book.recipe(asked, run)
         except Fault as fault:
-            await self._book.no_change(decision, tree.digest, "failed", fault.code)
+            await self.book.no_change(decision, tree.digest, "failed", fault.code)
             return replies.recipe_failed(asked.tool_request, decision)
         with trio.CancelScope(shield=True):
-            await self._book.end(
+            await self.book.end(
                 decision, tree.digest, tree.digest, status="done", result_digest=run.output_digest
             )
         return replies.recipe_answer(asked.tool_request, decision, run)
@@ -320,13 +294,13 @@ class Gate:
         assert isinstance(request, InferenceRequest)
         if side is None:
             decision = self._refuse("destination_not_registered", asked, INFERENCE)
-            self._book.decision(asked, decision, self.tree.digest)
+            self.book.decision(asked, decision, self.tree.digest)
             send(replies.inference_failed(request, "unsupported_api"))
             return
         call = side.prepare(request, self._mint.attempt_id)
         if isinstance(call, RequestDenied):
             decision = self._refuse("argument_schema_invalid", asked, INFERENCE)
-            self._book.decision(asked, decision, self.tree.digest)
+            self.book.decision(asked, decision, self.tree.digest)
             send(replies.inference_failed(request, call.code))
             return
         ruling = self._decide(
@@ -341,8 +315,8 @@ class Gate:
         if (reason := await self._authorize(asked, ruling, None)) != "allowed":
             send(replies.inference_denied(request, ruling.decision, reason))
             return
-        await self._book.inference_start(asked, call)
-        await side.serve(call, lambda ending: self._book.inference_end(asked, ending), send)
+        await self.book.inference_start(asked, call)
+        await side.serve(call, lambda ending: self.book.inference_end(asked, ending), send)
 
     # Deciding -----------------------------------------------------------------
 
@@ -372,9 +346,9 @@ class Gate:
         decision = ruling.decision
         if decision.outcome != "require_approval":
             reason = self._start(ruling, grant=None, source=source)
-            self._book.decision(asked, decision, self.tree.digest, reason)
+            self.book.decision(asked, decision, self.tree.digest, reason)
             return reason
-        self._book.decision(asked, decision, self.tree.digest)
+        self.book.decision(asked, decision, self.tree.digest)
         grant = await self._obtain(decision)
         if isinstance(grant, str):
             return grant
@@ -419,7 +393,7 @@ class Gate:
         refusal: PatchRefusal | None = None,
     ) -> ToolResponse:
         decision = self._refuse(reason, asked, tool)
-        self._book.decision(asked, decision, self.tree.digest)
+        self.book.decision(asked, decision, self.tree.digest)
         if refusal is not None:
             return replies.patch_refused(asked.tool_request, decision, refusal)
         return replies.denied(asked.tool_request, decision, pointer=pointer)

@@ -61,18 +61,22 @@ class PatchSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """How an attempt ended and what it left."""
+    """How an attempt ended and what it left.
+
+    Digests and engine are None for an attempt that was cancelled before anything was staged.
+    """
 
     attempt_id: Id
     outcome: Outcome
     claim: str | None
     exit_code: int | None
+    exit_kind: str | None  #: ``exit``, ``signal``, ``oom``, ``timeout``, ``never_ran``
     out: Path
     repo: Path
     base_commit: CommitSha | None
-    base_digest: Digest
-    source_digest: Digest
-    candidate_digest: Digest
+    base_digest: Digest | None
+    source_digest: Digest | None
+    candidate_digest: Digest | None
     patch: PatchSummary | None
     agent_patch: PatchSummary | None
     local_patch: PatchSummary | None
@@ -84,8 +88,8 @@ class AttemptResult:
     receipts: tuple[str, ...]
     input_tokens: int
     output_tokens: int
-    engine: str
-    engine_version: str
+    engine: str | None
+    engine_version: str | None
     catalog_source: str  #: ``host``, ``repository`` or ``none``
     ledger_head: tuple[int, str]  #: sequence number and hash of the last record
     verified: bool  #: the patch files, read back, turn the base into the candidate

@@ -14,7 +14,7 @@ import msgspec
 from broker.attempts.collect import AGENT_PATCH, DOCUMENT, RESULT_PATCH
 from broker.attempts.scratch import scratch_folder
 from broker.cli import exits
-from broker.cli.output import markup, print_json, stdout_console
+from broker.cli.output import markup, present, print_json, stdout_console
 from broker.cli.reading import read_argument_file
 from broker.locations import make_state, state_folder
 from broker.stage.diff import changes
@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
             candidate = _candidate(document, patch, staged)
             act = check_landing if arguments.dry_run else land
             act(repo, staged.tree, candidate)
-            _report(arguments, document, staged.tree, candidate)
+            present(lambda: _report(arguments, document, staged.tree, candidate))
         finally:
             staged.tree.store.close()
     return exits.OK

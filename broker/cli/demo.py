@@ -13,7 +13,7 @@ from broker.attempts.attempt import Attempt
 from broker.attempts.collect import result_document
 from broker.attempts.spec import DEFAULT_DEADLINE_SECONDS, AttemptSpec
 from broker.cli import exits
-from broker.cli.output import print_json, stderr_console
+from broker.cli.output import present, print_json, stderr_console
 from broker.cli.result import show_result
 from broker.cli.run import run_to_end
 from broker.cli.watching import TerminalWatcher
@@ -58,10 +58,8 @@ def execute(arguments: argparse.Namespace) -> int:
         result = run_to_end(Attempt(spec, approver=NobodyToAsk(), watcher=watcher))
     finally:
         watcher.close()
-    if arguments.json:
-        print_json(result_document(result))
-    else:
-        show_result(result)
+    document = result_document(result)
+    present(lambda: print_json(document) if arguments.json else show_result(result))
     statuses = [run.status for run in result.recipes]
     shown = result.outcome == "succeeded" and statuses == ["failed", "passed"] and result.verified
     return exits.OK if shown else exits.UNSUCCESSFUL

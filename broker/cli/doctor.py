@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from broker.cli import exits
-from broker.cli.output import markup, print_json, stdout_console
+from broker.cli.output import markup, present, print_json, stdout_console
 from broker.engines.survey import EngineReport, survey
 from broker.locations import make_state, state_folder
 
@@ -29,10 +29,7 @@ def execute(arguments: argparse.Namespace) -> int:
         "state": str(state),
         "disk": {"freeBytes": usage.free, "totalBytes": usage.total},
     }
-    if arguments.json:
-        print_json(document)
-    else:
-        _show(document, reports)
+    present(lambda: print_json(document) if arguments.json else _show(document, reports))
     return exits.OK if any(report.usable for report in reports) else exits.UNAVAILABLE
 
 

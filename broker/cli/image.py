@@ -1,10 +1,11 @@
 """``airlock image``: content-addressed local images, built offline."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from broker.cli import exits
-from broker.cli.output import print_json, stdout_console
+from broker.cli.output import present, print_json, stdout_console
 from broker.engines.bundle import build_bundle
 from broker.engines.image import RECIPE_IMAGE, LocalImage, build_image, list_images
 from broker.locations import bundled, make_state, state_folder
@@ -17,14 +18,18 @@ def execute(arguments: argparse.Namespace) -> int:
         images = list_images(state)
     else:
         images = (_build(arguments.name, arguments),)
+    present(lambda: _show(arguments, images))
+    return exits.OK
+
+
+def _show(arguments: argparse.Namespace, images: Sequence[LocalImage]) -> None:
     if arguments.json:
         documents = [_document(image) for image in images]
         print_json(documents if arguments.action == "list" else documents[0])
-        return exits.OK
+        return
     console = stdout_console()
     for image in images:
         console.print(f"{image.name}  {image.reference}")
-    return exits.OK
 
 
 def _build(name: str, arguments: argparse.Namespace) -> LocalImage:

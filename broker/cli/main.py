@@ -5,9 +5,11 @@ not pay for engines and git.
 """
 
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from broker.cli import exits
 from broker.cli.arguments import COMMANDS, parse_arguments
@@ -17,6 +19,7 @@ from protocol.errors import AirlockError, Refusal
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs ``airlock`` with ``argv`` (default: the process's own) and gives its exit code."""
+    _make_printable()
     try:
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
         command = importlib.import_module(COMMANDS[arguments.command])
@@ -25,10 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AirlockError as error:
         _report(error)
         return exits.exit_code(error)
-    except BrokenPipeError:
-        # Whoever read our stdout has left; there is nobody to tell.
-        sys.stderr.close()
-        return exits.OK
     except KeyboardInterrupt:
         return exits.UNSUCCESSFUL
     except Exception as error:  # noqa: BLE001 - a bug of ours: said, located, exit 70
@@ -36,23 +35,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exits.BUG
 
 
+def _make_printable() -> None:
+    """A character that a stream cannot carry is shown as an escape, and no name stops us."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _say(text: str) -> None:
+    """One line on stderr, if anybody still reads it."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
 def _report(error: AirlockError) -> None:
     figure = error.figure if isinstance(error, Refusal) else None
     suffix = "" if figure is None else f" ({figure:,})"
     code = getattr(error, "code", "bug")
-    sys.stderr.write(f"airlock: {error}{suffix} [{code}]\n")
+    _say(f"airlock: {error}{suffix} [{code}]")
     hint = _HINTS.get(code)
     if hint is not None:
-        sys.stderr.write(f"hint: {hint}\n")
+        _say(f"hint: {hint}")
 
 
 def _report_bug(error: Exception) -> None:
     """Where it happened and what kind it was; its text could be somebody else's."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    sys.stderr.write(f"airlock: internal error, {type(error).__name__} [bug]\n")
+    _say(f"airlock: internal error, {type(error).__name__} [bug]")
     for frame in traceback.extract_tb(error.__traceback__)[-12:]:
-        sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")
+        _say(f"  {frame.filename}:{frame.lineno} {frame.name}")
 
 
 _HINTS = {

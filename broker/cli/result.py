@@ -18,8 +18,9 @@ def show_result(result: AttemptResult) -> None:
     _show_patch(result)
     console.print(f"attempt    {result.attempt_id}")
     console.print(f"outcome    [{colour}]{result.outcome}[/{colour}]")
-    if result.exit_code is not None and result.outcome != "succeeded":
-        console.print(f"agent exit {result.exit_code}")
+    if result.exit_kind is not None and result.outcome != "succeeded":
+        code = "" if result.exit_code is None else f" {result.exit_code}"
+        console.print(f"agent      {result.exit_kind}{code}")
     for violation in result.violations:
         console.print(f"violation  {violation}")
     for run in result.recipes:
@@ -30,8 +31,8 @@ def show_result(result: AttemptResult) -> None:
         f" {figure(result.require_approval)} needed an approval"
     )
     console.print(f"base       {result.base_commit or 'no commit'}")
-    console.print(f"stage      {result.source_digest}")
-    console.print(f"candidate  {result.candidate_digest}")
+    console.print(f"stage      {result.source_digest or 'none'}")
+    console.print(f"candidate  {result.candidate_digest or 'none'}")
     if result.patch is not None:
         state = "verified" if result.verified else "[red]not verified[/red]"
         console.print(
@@ -43,7 +44,8 @@ def show_result(result: AttemptResult) -> None:
     console.print(
         f"ledger     {figure(result.ledger_head[0] + 1)} records, head {result.ledger_head[1]}"
     )
-    console.print(f"engine     {result.engine} {result.engine_version}")
+    if result.engine is not None:
+        console.print(f"engine     {result.engine} {result.engine_version}")
     console.print(f"result     {result.out}", soft_wrap=True)
     if result.agent_patch is not None:
         console.print(f"next       airlock apply {result.out} --dry-run", soft_wrap=True)

@@ -16,13 +16,15 @@ from broker.attempts.collect import result_document
 from broker.attempts.spec import ApproveMode, AttemptResult, AttemptSpec
 from broker.cli import exits
 from broker.cli.approving import TerminalApprover
-from broker.cli.output import print_json, stderr_console
+from broker.cli.output import present, print_json, stderr_console
 from broker.cli.reading import read_argument_file
 from broker.cli.result import show_result
 from broker.cli.watching import TerminalWatcher
 from broker.locations import make_state, state_folder
 from protocol.errors import AirlockError, Refusal
 from protocol.ids import Id
+
+_ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 #: Longest task, in bytes of UTF-8 (protocol.md 3.3).
 MAX_TASK_BYTES: Final = 256 * 1024
@@ -51,10 +53,8 @@ def execute(arguments: argparse.Namespace) -> int:
         result = run_to_end(Attempt(spec, approver=approver, watcher=watcher))
     finally:
         watcher.close()
-    if arguments.json:
-        print_json(result_document(result))
-    else:
-        show_result(result)
+    document = result_document(result)
+    present(lambda: print_json(document) if arguments.json else show_result(result))
     return exits.OK if result.outcome == "succeeded" else exits.UNSUCCESSFUL
 
 
@@ -64,7 +64,7 @@ def run_to_end(attempt: Attempt) -> AttemptResult:
     async def watched() -> AttemptResult:
         result: AttemptResult | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_on_signal, attempt)
+            await nursery.start(_cancel_on_signal, attempt)
             result = await attempt.run()
             nursery.cancel_scope.cancel()
         assert result is not None
@@ -88,8 +88,12 @@ def _first_error(group: BaseExceptionGroup[AirlockError]) -> AirlockError:
     return found
 
 
-async def _cancel_on_signal(attempt: Attempt) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+async def _cancel_on_signal(
+    attempt: Attempt, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """A terminal that closes is a person who left: its attempt is cancelled in order too."""
+    with trio.open_signal_receiver(*_ENDING_SIGNALS) as signals:
+        task_status.started()
         async for _ in signals:
             attempt.cancel("user")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from broker.attempts.effects import plan_patch
 from broker.attempts.scratch import scratch_folder
 from broker.cli import exits
-from broker.cli.output import figure, markup, print_json, stdout_console
+from broker.cli.output import figure, markup, present, print_json, stdout_console
 from broker.cli.reading import read_argument_file
 from broker.locations import make_state, state_folder
 from broker.stage.diff import changes
@@ -40,10 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 code = _judge_patch(patch, staged, document)
         finally:
             staged.tree.store.close()
-    if arguments.json:
-        print_json(document)
-    else:
-        _show(document)
+    present(lambda: print_json(document) if arguments.json else _show(document))
     return code
 
 

@@ -1,6 +1,7 @@
 """Shows an attempt's progress on stderr: a live line on a terminal, a line per phase elsewhere."""
 
 import sys
+from collections.abc import Callable
 from typing import Final, final
 
 from rich.console import Console
@@ -22,11 +23,16 @@ _WORDS: Final[dict[AttemptPhase, str]] = {
 
 @final
 class TerminalWatcher:
-    """A ``Watcher`` that prints. ``close`` ends the live line."""
+    """A ``Watcher`` that prints. ``close`` ends the live line.
+
+    Whoever reads it may leave at any time: then nothing more is shown, and the attempt
+    goes on as if nobody had watched.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
-        self._live: Final = sys.stderr.isatty()
+        self._live: Final = sys.stderr is not None and sys.stderr.isatty()
+        self._lost: bool = sys.stderr is None
         self._status: Status | None = None
         self._phase: AttemptPhase = "staging"
 
@@ -34,22 +40,32 @@ class TerminalWatcher:
         """Says that ``phase`` began."""
         self._phase = phase
         if not self._live:
-            self._console.print(f"airlock: {_WORDS[phase]}{_numbers(phase, counters)}")
+            text = f"airlock: {_WORDS[phase]}{_numbers(phase, counters)}"
+            self._try(lambda: self._console.print(text))
         elif phase in ("done", "awaiting_approval"):
             self.close()
         else:
-            self._show(counters)
+            self._try(lambda: self._show(counters))
 
     def progress(self, counters: Counters) -> None:
         """Refreshes the live line; prints nothing elsewhere."""
         if self._live and self._status is not None:
-            self._show(counters)
+            self._try(lambda: self._show(counters))
 
     def close(self) -> None:
         """Ends the live line."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        status, self._status = self._status, None
+        if status is not None:
+            self._try(status.stop)
+
+    def _try(self, show: Callable[[], None]) -> None:
+        """Shows something, unless it cannot be shown any more."""
+        if self._lost:
+            return
+        try:
+            show()
+        except (OSError, ValueError, SystemExit):  # rich exits where a pipe is broken
+            self._lost = True
 
     def _show(self, counters: Counters) -> None:
         text = f"{_WORDS[self._phase]}{_numbers(self._phase, counters)}"

@@ -6,7 +6,8 @@ made and from resource limits, set while bubblewrap waits before it starts the p
 """
 
 import os
-from contextlib import ExitStack
+import signal
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -309,6 +310,17 @@ class BubblewrapSandbox(Sandbox):
             cpus=limits.cpus,
             swap_limited=limits.swap_limited,
         )
+
+    async def _terminate(self) -> None:
+        inner = self._started.inner_pid
+        assert inner is not None
+        for pid in read_children(inner):
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                try:
+                    signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+                finally:
+                    os.close(descriptor)
 
     async def _kill(self) -> None:
         self._killed = self._child.returncode is None

@@ -203,6 +203,14 @@ class PodmanEngine:
             raise Fault("engine_failed") from error
         self._watchdog.release(name)
 
+    async def signal(self, name: str, signal: str) -> None:
+        """Sends ``signal`` to the program of container ``name``; it may be gone."""
+        await run_program(
+            (*self.command, "kill", "--signal", signal, name),
+            env=self.environment,
+            timeout_seconds=_COMMAND_SECONDS,
+        )
+
     async def inspect(self, name: str, field: str) -> bytes | None:
         """One field of container ``name``; None when there is no such container."""
         done = await run_program(
@@ -307,6 +315,9 @@ class PodmanSandbox(Sandbox):
                 for program in children_of(reaper):
                     return program
         return 0
+
+    async def _terminate(self) -> None:
+        await self._engine.signal(self.name, "TERM")
 
     async def _kill(self) -> None:
         self._killed = self._killed or self._child.returncode is None

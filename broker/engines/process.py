@@ -177,6 +177,19 @@ class Sandbox(ABC):
                 self._child.close()
                 self._destroyed = True
 
+    async def terminate(self) -> None:
+        """Ask the program to end: SIGTERM to it alone, if it still runs. Waits for nothing.
+
+        What started it in there is not told, so whoever ignores this is ended by ``destroy``.
+        """
+        async with self._ending:
+            if not self._destroyed and self._child.returncode is None:
+                await self._terminate()
+
+    @abstractmethod
+    async def _terminate(self) -> None:
+        """SIGTERM to the program; it may have ended already."""
+
     @abstractmethod
     async def facts(self) -> Facts:
         """What the host sees of it now. Ask when its first byte has come."""

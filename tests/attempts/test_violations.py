@@ -162,7 +162,7 @@ async def test_the_last_words_on_standard_error_are_kept(puppet: Any) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "code"),
-    [([do("exit", code=7)], 7), ([do("exit", code=0)], 0), ([do("die", signal_number=9)], None)],
+    [([do("exit", code=7)], 7), ([do("exit", code=0)], 0), ([do("die", signal_number=9)], 137)],
     ids=["exit 7", "exit 0", "killed"],
 )
 async def test_an_agent_that_leaves_is_agent_exited_with_its_code(

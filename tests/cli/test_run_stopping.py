@@ -1,11 +1,14 @@
 """``run`` on a terminal and off: Ctrl-C ends the attempt in order, and approvals are typed."""
 
+import fcntl
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +29,21 @@ from tests.cli.conftest import RUNNER
 pytestmark = pytest.mark.engine
 
 
+def take_terminal() -> None:
+    """The standard input of a new session becomes its controlling terminal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def read_until(descriptor: int, text: str) -> str:
+    shown = ""
+    end = time.monotonic() + 60
+    while text not in shown:
+        assert time.monotonic() < end, shown
+        if select.select([descriptor], [], [], 0.1)[0]:
+            shown += os.read(descriptor, 65536).decode()
+    return shown
+
+
 @contextmanager
 def running(
     steps: list[Step], *options: str, repo: Path, state: Path, out: Path, stdin: Any = None
@@ -38,6 +56,8 @@ def running(
         ],
         env={"PATH": os.environ["PATH"], "HOME": str(state), "XDG_STATE_HOME": str(state)},
         stdin=subprocess.DEVNULL if stdin is None else stdin,
+        start_new_session=True,
+        preexec_fn=None if stdin is None else take_terminal,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -138,14 +158,13 @@ def test_the_person_sees_the_action_and_only_a_typed_yes_runs_it(
     repo, out = checkout(tmp_path / "repo"), tmp_path / "out"
     steps = [tool("c", "run_recipe", recipeId="check"), answer("c"), complete()]
     ours, theirs = pty.openpty()
-    shown = ""
     with running(
         steps, "--approve", "ask", repo=repo, state=state, out=out, stdin=theirs
     ) as process:
         os.close(theirs)
-        wait_for(process, out, records.ApprovalRequested)
+        shown = read_until(ours, "to allow: ")
         os.write(ours, typed.encode())
-        _, shown = process.communicate(timeout=30)
+        process.communicate(timeout=30)
     os.close(ours)
 
     assert process.returncode == 0
@@ -176,8 +195,7 @@ def test_a_signal_while_a_person_is_asked_is_no(tmp_path: Path, state: Path) -> 
         steps, "--approve", "ask", repo=repo, state=state, out=out, stdin=theirs
     ) as process:
         os.close(theirs)
-        wait_for(process, out, records.ApprovalRequested)
-        time.sleep(0.2)
+        read_until(ours, "to allow: ")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     os.close(ours)
