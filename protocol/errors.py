@@ -10,7 +10,14 @@ finite set: nothing that a peer wrote can appear in it.
 from typing import Final
 
 from protocol.codes import VIOLATION_TEXT, FrameReason, ViolationCode
-from protocol.refusal_codes import FAULT_TEXT, REFUSAL_TEXT, FaultCode, RefusalCode
+from protocol.refusal_codes import (
+    FAULT_TEXT,
+    REFUSAL_TEXT,
+    CatalogFault,
+    CatalogField,
+    FaultCode,
+    RefusalCode,
+)
 
 
 class AirlockError(Exception):
@@ -21,13 +28,23 @@ class Refusal(AirlockError):
     """The input is not acceptable. Trying it again changes nothing.
 
     ``figure`` is an optional number that belongs to the code (the bound that was
-    passed, the line of a malformed file); it is ours, never the peer's text.
+    passed, the line of a malformed file, the index of a recipe); ``field`` and ``fault``
+    say what is wrong with a catalog. All of it is ours, never the peer's text.
     """
 
-    def __init__(self, code: RefusalCode, *, figure: int | None = None) -> None:
+    def __init__(
+        self,
+        code: RefusalCode,
+        *,
+        figure: int | None = None,
+        field: CatalogField | None = None,
+        fault: CatalogFault | None = None,
+    ) -> None:
         super().__init__(REFUSAL_TEXT[code])
         self.code: Final = code
         self.figure: Final = figure
+        self.field: Final = field
+        self.fault: Final = fault
 
 
 class Fault(AirlockError):

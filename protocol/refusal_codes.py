@@ -91,6 +91,35 @@ REFUSAL_TEXT: Final[dict[RefusalCode, str]] = {
     "unsupported": "That is not supported.",
 }
 
+CatalogFault = Literal[
+    "too_large",
+    "byte_order_mark",
+    "nul_byte",
+    "not_utf8",
+    "not_json",
+    "duplicate_key",
+    "not_an_integer",
+    "unknown_field",
+    "missing_field",
+    "wrong_type",
+    "out_of_bounds",
+    "bad_form",
+    "repeated_id",
+]
+"""What is wrong with a recipe catalog (``catalog_malformed``)."""
+
+CatalogField = Literal[
+    "recipeAuthorization",
+    "version",
+    "recipes",
+    "id",
+    "image",
+    "command",
+    "timeoutMs",
+    "maxOutputBytes",
+]
+"""The fields of recipe catalogs that a fault can be named by."""
+
 FaultCode = Literal[
     "engine_unavailable",
     "engine_failed",

@@ -14,6 +14,7 @@ from contextlib import suppress
 from broker.cli import exits
 from broker.cli.arguments import COMMANDS, parse_arguments
 from broker.provenance import check_modules
+from protocol.engine_codes import ENGINE_TEXT
 from protocol.errors import AirlockError, Refusal
 
 
@@ -50,13 +51,24 @@ def _say(text: str) -> None:
 
 
 def _report(error: AirlockError) -> None:
-    figure = error.figure if isinstance(error, Refusal) else None
-    suffix = "" if figure is None else f" ({figure:,})"
     code = getattr(error, "code", "bug")
-    _say(f"airlock: {error}{suffix} [{code}]")
+    _say(f"airlock: {error}{_place(error)} [{code}]")
+    for name, reason in getattr(error, "reasons", ()):
+        _say(f"  {name}: {ENGINE_TEXT[reason]}")
     hint = _HINTS.get(code)
     if hint is not None:
         _say(f"hint: {hint}")
+
+
+def _place(error: AirlockError) -> str:
+    """Where in the input it is, and what: numbers and closed words."""
+    if not isinstance(error, Refusal):
+        return ""
+    if error.code.startswith("catalog"):
+        recipe = None if error.figure is None else f"recipe {error.figure + 1}"
+        words = [word for word in (recipe, error.field, error.fault) if word is not None]
+        return f" ({', '.join(words)})" if words else ""
+    return "" if error.figure is None else f" ({error.figure:,})"
 
 
 def _report_bug(error: Exception) -> None:
@@ -78,4 +90,6 @@ _HINTS = {
     "agent_unknown": "airlock image list shows the local agents.",
     "base_moved": "check out the base commit of the attempt, or start a new attempt.",
     "ledger_locked": "another airlock writes to that folder.",
+    "catalog_malformed": "the list is --recipes FILE, or airlock.recipes.json or odla.recipes.json"
+    " at the base commit.",
 }

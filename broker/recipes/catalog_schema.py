@@ -5,12 +5,14 @@ is there twice, in any spelling and at any depth, refuses the whole file.
 """
 
 import json
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from protocol.errors import Refusal
 from protocol.ids import END, RECIPE_ID_PATTERN
+from protocol.refusal_codes import CatalogFault, CatalogField
 
 #: A catalog of 16 recipes with the longest commands fits.
 MAX_CATALOG_BYTES: Final = 512 * 1024
@@ -98,48 +100,85 @@ def parse_catalog(data: bytes, *, schema: Draft202012Validator) -> list[dict[str
     """The recipes in ``data`` as ``schema`` describes them.
 
     Raises ``Refusal("catalog_malformed")``; its figure is the index of the first recipe
-    at fault, where one is. Nothing of the text is in the exception.
+    at fault, where one is, its field and fault say what is wrong with it. Nothing of the
+    text is in the exception.
     """
     document = _strict_json(data)
-    paths = [tuple(error.absolute_path) for error in schema.iter_errors(document)]
-    if paths:
-        indexes = [path[1] for path in paths if len(path) > 1 and path[0] == "recipes"]
-        whole = len(indexes) < len(paths)
-        figures = [index for index in indexes if isinstance(index, int)]
-        raise Refusal("catalog_malformed", figure=None if whole else min(figures))
+    faults = [_fault_of(error) for error in schema.iter_errors(document)]
+    if faults:
+        index, field, fault = min(faults, key=lambda found: -1 if found[0] is None else found[0])
+        raise Refusal("catalog_malformed", figure=index, field=field, fault=fault)
     recipes: list[dict[str, Any]] = document["recipes"]
     seen: set[str] = set()
     for index, recipe in enumerate(recipes):
         words = [word.encode() for word in recipe["command"]]
         longest, total = max(map(len, words)), sum(map(len, words))
-        if recipe["id"] in seen or longest > MAX_WORD_BYTES or total > MAX_COMMAND_BYTES:
-            raise Refusal("catalog_malformed", figure=index)
+        if recipe["id"] in seen:
+            raise Refusal("catalog_malformed", figure=index, field="id", fault="repeated_id")
+        if longest > MAX_WORD_BYTES or total > MAX_COMMAND_BYTES:
+            raise Refusal("catalog_malformed", figure=index, field="command", fault="out_of_bounds")
         seen.add(recipe["id"])
     return recipes
 
 
+_FIELDS: Final[dict[object, CatalogField]] = {field: field for field in get_args(CatalogField)}
+_FAULTS: Final[dict[object, CatalogFault]] = {
+    "additionalProperties": "unknown_field",
+    "required": "missing_field",
+    "type": "wrong_type",
+    "minimum": "out_of_bounds",
+    "maximum": "out_of_bounds",
+    "minItems": "out_of_bounds",
+    "maxItems": "out_of_bounds",
+    "minLength": "out_of_bounds",
+    "maxLength": "out_of_bounds",
+}
+
+
+def _fault_of(error: ValidationError) -> tuple[int | None, CatalogField | None, CatalogFault]:
+    """Where and what, in our words: recipe index, field, and kind of fault."""
+    path = list(error.absolute_path)
+    index = path[1] if len(path) > 1 and path[0] == "recipes" else None
+    named = [_FIELDS[part] for part in path if part in _FIELDS]
+    field = named[-1] if named else None
+    if index is not None and field == "recipes":
+        field = None  # the recipe itself
+    return (
+        index if isinstance(index, int) else None,
+        field,
+        _FAULTS.get(error.validator, "bad_form"),
+    )
+
+
 def _strict_json(data: bytes) -> Any:
     """``data`` as JSON with one meaning: UTF-8, no NUL, no repeated key, integers only."""
-    if len(data) > MAX_CATALOG_BYTES or b"\x00" in data or data.startswith(b"\xef\xbb\xbf"):
-        raise Refusal("catalog_malformed")
+    if len(data) > MAX_CATALOG_BYTES:
+        raise Refusal("catalog_malformed", fault="too_large")
+    if b"\x00" in data:
+        raise Refusal("catalog_malformed", fault="nul_byte")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise Refusal("catalog_malformed", fault="byte_order_mark")
     try:
         text = data.decode()
+    except UnicodeDecodeError:
+        raise Refusal("catalog_malformed", fault="not_utf8") from None
+    try:
         document = json.loads(
             text, object_pairs_hook=_object, parse_float=_refuse, parse_constant=_refuse
         )
         # A surrogate that stands alone cannot be written as UTF-8.
         json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Refusal("catalog_malformed") from None
+        raise Refusal("catalog_malformed", fault="not_json") from None
     return document
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise Refusal("catalog_malformed")
+        raise Refusal("catalog_malformed", fault="duplicate_key")
     return members
 
 
 def _refuse(text: str) -> Any:
-    raise Refusal("catalog_malformed")
+    raise Refusal("catalog_malformed", fault="not_an_integer")
