@@ -90,6 +90,8 @@ def _adapter(
 
 def _folder_agent(folder: Path, arguments: tuple[str, ...]) -> Agent:
     resolved = folder.resolve()
+    if not arguments and not (resolved / _FOLDER_COMMAND[0].lstrip("/")).is_file():
+        raise Refusal("agent_unknown")
     # A root file system is not hashed file by file here: its name in the ledger is the
     # name of the place, and the receipt says that no image digest stands behind it.
     digest = digest_value(["airlock.folder.v1", str(resolved)])

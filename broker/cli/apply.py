@@ -36,17 +36,23 @@ class _Patch(msgspec.Struct, frozen=True):
     files: int
 
 
-class _Base(msgspec.Struct, frozen=True):
+class _Base(msgspec.Struct, frozen=True, rename="camel"):
     commit: str | None
+    tree_digest: str | None = None
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """What ``apply`` needs of ``attempt.json``; the rest is passed over."""
+    """What ``apply`` needs of ``attempt.json``, and what it says again; the rest is passed over."""
 
     attempt_id: str
     repo: str
     base: _Base
     agent_patch: _Patch | None
+    patch: msgspec.Raw = msgspec.Raw(b"null")
+    recipes: msgspec.Raw = msgspec.Raw(b"[]")
+    decisions: msgspec.Raw = msgspec.Raw(b"{}")
+    violations: msgspec.Raw = msgspec.Raw(b"[]")
+    receipts: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -93,7 +99,8 @@ def _candidate(document: _Document, patch: bytes, staged: Staged) -> StagedTree:
         plan = parse_patch(patch, bounds=RESULT_BOUNDS)
         return apply_plan(plan, staged.tree, bounds=RESULT_BOUNDS)
     except PatchRefusal:
-        raise Refusal("base_moved") from None
+        # The commit is the same, so a path that the patch touches is not as it was staged.
+        raise Refusal("target_changed") from None
 
 
 def _report(
@@ -103,10 +110,16 @@ def _report(
     result: dict[str, Any] = {
         "attemptId": document.attempt_id,
         "outcome": "checked" if arguments.dry_run else "applied",
-        "out": str(arguments.out),
+        "out": str(arguments.out.absolute()),
+        "base": document.base,
         "stage": {"treeDigest": before.digest},
         "candidate": {"treeDigest": after.digest},
         "changed": [{"path": change.path, "change": change.change} for change in changed],
+        "patch": document.patch,
+        "recipes": document.recipes,
+        "decisions": document.decisions,
+        "violations": document.violations,
+        "receipts": document.receipts,
     }
     if arguments.json:
         print_json(result)

@@ -83,7 +83,7 @@ def _add_run(subparsers: Any) -> None:
         "--agent",
         required=True,
         metavar="REF",
-        help="a local agent name, a digest-pinned image, or a root file system folder",
+        help="a local agent name, adapter:DIR, a digest-pinned image, or a root file system folder",
     )
     parser.add_argument(
         "--agent-arg", action="append", default=[], metavar="A", help="one argument for the agent"

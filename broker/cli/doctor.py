@@ -42,8 +42,9 @@ def _show(document: dict[str, Any], reports: list[EngineReport]) -> None:
     console.print(f"state  {document['state']}, {document['disk']['freeBytes']:,} bytes free")
     for report in reports:
         state = "[green]usable[/green]" if report.usable else "[red]not usable[/red]"
-        kind = "rootless" if report.rootless else "as root"
-        console.print(f"\n[bold]{report.name}[/bold] {markup(report.version)}, {kind}: {state}")
+        version = f" {report.version}" if report.version else ""
+        kind = "" if not report.enforces else ", rootless" if report.rootless else ", as root"
+        console.print(f"\n[bold]{report.name}[/bold]{markup(version)}{kind}: {state}")
         if report.text is not None:
             console.print(f"  {report.text}")
         if report.hint is not None:

@@ -33,6 +33,7 @@ class _Step:
     before: Entry | None
     after: Entry | None
     waiting: str | None
+    kept: str  #: the second name that the old file has until all paths are exchanged
 
 
 def check_landing(root: Path, before: StagedTree, after: StagedTree) -> tuple[RepoPath, ...]:
@@ -63,20 +64,32 @@ def land(root: Path, before: StagedTree, after: StagedTree) -> tuple[RepoPath, .
         except BaseException as error:
             _discard(top, steps, made)
             raise _as_fault(error) from error
-        done: list[_Step] = []
-        try:
-            for step in sorted(steps, key=lambda step: step.after is not None):
-                _check(top, step.path, step.before, before)
-                _exchange(top, step)
-                done.append(step)
-        except BaseException as error:
-            _restore(top, done, before)
-            _discard(top, [step for step in steps if step not in done], made)
-            raise _as_fault(error) from error
+        _exchange_all(top, steps, before, made)
         for step in steps:
+            _forget_kept(top, step)
             if step.after is None:
                 _remove_empty_folders(top, step.path)
     return tuple(step.path for step in steps)
+
+
+def _exchange_all(top: int, steps: list[_Step], before: StagedTree, made: list[RepoPath]) -> None:
+    """Every path, deletions first so that a file can make room for a folder; or none."""
+    done: list[_Step] = []
+    try:
+        for step in sorted(steps, key=lambda step: step.after is not None):
+            _check(top, step.path, step.before, before)
+            try:
+                _exchange(top, step)
+            except BaseException:
+                if step.before is not None:
+                    _restore(top, step)
+                raise
+            done.append(step)
+    except BaseException as error:
+        for step in reversed(done):
+            _restore(top, step)
+        _discard(top, [step for step in steps if step not in done], made)
+        raise _as_fault(error) from error
 
 
 @contextmanager
@@ -156,9 +169,11 @@ def _prepare(
     made: list[RepoPath],
 ) -> _Step:
     """Writes the new bytes of ``path`` beside it, durable, under a name of ours."""
+    token = secrets.token_hex(8)
+    kept = f".airlock-{token}.old"
     if after is None:
-        return _Step(path, before, None, None)
-    waiting = f".airlock-{secrets.token_hex(8)}"
+        return _Step(path, before, None, None, kept)
+    waiting = f".airlock-{token}.new"
     with _parent(top, path, made) as (folder, name):
         mode = 0o666
         if before is not None:
@@ -178,28 +193,43 @@ def _prepare(
             raise
         finally:
             os.close(handle)
-    return _Step(path, before, after, waiting)
+    return _Step(path, before, after, waiting, kept)
 
 
 def _exchange(top: int, step: _Step) -> None:
+    """The new file takes the name; the old one keeps a name of ours, so nothing is lost."""
     with _parent(top, step.path) as (folder, name):
+        if step.before is None:
+            # A link fails where something has come to stand; a rename would replace it.
+            assert step.waiting is not None
+            _link(step.waiting, name, folder)
+            os.unlink(step.waiting, dir_fd=folder)
+            return
+        _link(name, step.kept, folder)
         if step.waiting is None:
             os.unlink(name, dir_fd=folder)
         else:
             os.rename(step.waiting, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _restore(top: int, done: list[_Step], tree: StagedTree) -> None:
-    """Puts back what was exchanged, from the tree that it was compared with."""
-    for step in reversed(done):
-        with suppress(OSError, Refusal, Fault), _parent(top, step.path, []) as (folder, name):
-            if step.after is not None:
-                os.unlink(name, dir_fd=folder)
-            if step.before is not None:
-                mode = 0o777 if step.before.mode == MODE_EXECUTABLE else 0o666
-                handle = os.open(name, _NEW, mode, dir_fd=folder)
-                with open(handle, "wb") as file:
-                    file.write(tree.store.load(step.before.blob))
+def _link(name: str, second: str, folder: int) -> None:
+    os.link(name, second, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+
+
+def _restore(top: int, step: _Step) -> None:
+    """Gives the old file its name back: the same file, with its mode, times and other links."""
+    with suppress(OSError, Refusal, Fault), _parent(top, step.path) as (folder, name):
+        if step.before is None:
+            os.unlink(name, dir_fd=folder)
+            return
+        os.rename(step.kept, name, src_dir_fd=folder, dst_dir_fd=folder)
+    _forget_kept(top, step)  # two names of one file: a rename leaves both
+
+
+def _forget_kept(top: int, step: _Step) -> None:
+    if step.before is not None:
+        with suppress(OSError, Refusal, Fault), _parent(top, step.path) as (folder, _):
+            os.unlink(step.kept, dir_fd=folder)
 
 
 def _discard(top: int, steps: list[_Step], made: list[RepoPath]) -> None:

@@ -163,12 +163,13 @@ def test_a_failure_in_the_middle_puts_everything_back(
         exchange(top, step)
 
     monkeypatch.setattr(landing, "_exchange", failing)
-    seen = {path: (mode, data) for path, (mode, _, data) in survey(checkout).items()}
+    (checkout / "src/a.py").chmod(0o600)
+    seen = survey(checkout)
 
     with pytest.raises(Fault, match="as it was"):
         land(checkout, before, changed(before))
 
-    assert {path: (mode, data) for path, (mode, _, data) in survey(checkout).items()} == seen
+    assert survey(checkout) == seen
     assert not (checkout / "new").exists()
 
 
@@ -176,5 +177,24 @@ def test_a_dry_run_says_the_paths_and_writes_nothing(checkout: Path, before: Sta
     seen = survey(checkout)
 
     assert len(check_landing(checkout, before, changed(before))) == 4
+
+    assert survey(checkout) == seen
+
+
+def test_a_failure_half_way_through_one_path_puts_it_back(
+    checkout: Path, before: StagedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = survey(checkout)
+    rename = os.rename
+
+    def full(source: str, target: str, **folders: int) -> None:
+        if source.endswith(".new"):
+            raise OSError(28, "no space")
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", full)
+
+    with pytest.raises(Fault, match="as it was"):
+        land(checkout, before, changed(before))
 
     assert survey(checkout) == seen
