@@ -67,7 +67,7 @@ REFUSAL_TEXT: Final[dict[RefusalCode, str]] = {
     "stage_unsupported": "That kind of checkout is not supported.",
     "patch_refused": "The patch was refused.",
     "base_moved": "The checkout is not at the base of the attempt any more.",
-    "target_changed": "A file that the patch touches is not as it was staged, or is patched already.",
+    "target_changed": "A file of the patch is not as it was staged, or it is patched already.",
     "nothing_to_apply": "The attempt has no patch to apply.",
     "catalog_malformed": "The recipe catalog is not of its form.",
     "catalog_ambiguous": "The repository has more than one recipe catalog.",

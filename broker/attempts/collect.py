@@ -81,10 +81,11 @@ def _gives(path: Path, before: StagedTree, after: StagedTree) -> bool:
         return False
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """``data`` as a new file, durable; raises ``Fault("out_unwritable")``."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with path.open("xb") as file:
+        with open(os.open(path, flags, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

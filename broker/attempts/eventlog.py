@@ -4,6 +4,7 @@ Every line says whose words it holds; the agent's are untrusted. Bounded in rate
 and bytes; what is over a bound is counted and dropped.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, final, get_args
@@ -21,13 +22,17 @@ MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 _KINDS: Final = frozenset(get_args(EventKind)) - {"extension"}
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 @final
 class EventLog:
     """Appends to ``events.jsonl``. ``clock`` gives milliseconds since 1970."""
 
     def __init__(self, path: Path, *, limits: Limits, clock: Callable[[], int]) -> None:
         try:
-            self._file: Final = path.open("xb")
+            self._file: Final = open(path, "xb", opener=_private)
         except OSError as error:
             raise Fault("out_unwritable") from error
         self._limits: Final = limits

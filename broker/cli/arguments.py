@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -173,6 +174,13 @@ def _add_others(subparsers: Any) -> None:
     schema.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to")
 
 
+def _version() -> str:
+    try:
+        return version("airlockd")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = _Parser(
@@ -182,6 +190,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"airlock {_version()}")
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )

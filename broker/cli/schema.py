@@ -19,7 +19,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for name, data in sorted(bundle().items()):
         path = arguments.out / name
         if not path.is_file() or path.read_bytes() != data:
-            write_file(path, data)
+            write_file(path, data, mode=0o644)
         written.append(str(path))
     present(lambda: print("\n".join(written)))
     return exits.OK
