@@ -22,8 +22,10 @@ MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 _KINDS: Final = frozenset(get_args(EventKind)) - {"extension"}
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _private(path: Path) -> int:
+    """A new file that only its owner may read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
 
 
 @final
@@ -32,7 +34,7 @@ class EventLog:
 
     def __init__(self, path: Path, *, limits: Limits, clock: Callable[[], int]) -> None:
         try:
-            self._file: Final = open(path, "xb", opener=_private)
+            self._file: Final = os.fdopen(_private(path), "wb")
         except OSError as error:
             raise Fault("out_unwritable") from error
         self._limits: Final = limits

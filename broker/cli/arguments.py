@@ -1,9 +1,9 @@
 """The command line: every subcommand, its options, and one example for each."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -174,11 +174,13 @@ def _add_others(subparsers: Any) -> None:
     schema.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to")
 
 
-def _version() -> str:
-    try:
-        return version("airlockd")
-    except PackageNotFoundError:
-        return "unknown"
+class _Version(argparse.Action):
+    """Prints the installed version; what reads it is loaded by name, for it costs a start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        metadata = importlib.import_module("importlib.metadata")
+        sys.stdout.write(f"airlock {metadata.version('airlockd')}\n")
+        parser.exit()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -190,7 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"airlock {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
