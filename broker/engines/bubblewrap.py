@@ -285,7 +285,6 @@ class BubblewrapSandbox(Sandbox):
         self._started: Final = started
         self._held: Final = held
         self._engine: Final = engine
-        self._killed = False
 
     async def facts(self) -> Facts:
         """See ``Sandbox.facts``."""
@@ -323,7 +322,7 @@ class BubblewrapSandbox(Sandbox):
                     os.close(descriptor)
 
     async def _kill(self) -> None:
-        self._killed = self._child.returncode is None
+        self._killed = self._killed or self._child.returncode is None
         await self._started.end()
 
     async def _judge(self, returncode: int) -> Exit:

@@ -282,7 +282,6 @@ class PodmanSandbox(Sandbox):
         self._oom_event: Final = oom_event
         # Whether memory needs no word of podman's: a group of ours tells, or there is none.
         self._watched: Final = engine.group_version == 1
-        self._killed = False
 
     async def facts(self) -> Facts:
         """See ``Sandbox.facts``. ``Fault("engine_failed")`` if it runs another image."""

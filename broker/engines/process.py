@@ -136,6 +136,7 @@ class Sandbox(ABC):
         self._exit: Exit | None = None
         self._timed_out = False
         self._destroyed = False
+        self._killed = False
         self._ending: Final = trio.Lock()
         self._judging: Final = trio.Lock()
 
@@ -170,6 +171,9 @@ class Sandbox(ABC):
                 if grace_seconds > 0:
                     with trio.move_on_after(grace_seconds):
                         await self._child.wait()
+                # From here on its end is our doing, also where a write that we cut off is what
+                # ended it before the kill came.
+                self._killed = self._killed or self._child.returncode is None
                 await self._child.close_streams()
                 await self._kill()
                 await self._conclude()

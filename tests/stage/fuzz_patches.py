@@ -1,6 +1,6 @@
 """Mutation fuzzing of the patch grammars, run by hand; pytest does not collect it.
 
-``python -m tests.stage.fuzz_patches --seconds 600 [--corpus FOLDER] [--seed N]``
+``python -m tests.stage.fuzz_patches --seconds 600 [--seed N] [--out FOLDER]``
 
 Any bytes are a plan that applies or is refused, or a refusal: no other exception, and no
 parse of at most 256 KiB takes more than 50 ms of processor time. Inputs that reach a new
@@ -10,6 +10,7 @@ than any before of their size, are kept and mutated further.
 
 import argparse
 import gc
+import json
 import math
 import random
 import sys
@@ -32,7 +33,7 @@ from tests.stage.differential.trees import changed, tree
 from tests.stage.differential.writer import style, write
 from tests.stage.patches import Exact, scratch_store, tree_of
 
-CORPUS: Final = Path(__file__).parents[1] / "data" / "patch_corpus"
+CORPUS: Final = Path(__file__).parents[1] / "data" / "patch_corpus.json"
 MOST_BYTES: Final = AGENT_BOUNDS.text_bytes
 SLOWEST_SECONDS: Final = 0.05
 #: How often a slow input is tried again: only what is always slow is.
@@ -57,9 +58,9 @@ PIECES: Final = (
     b"@@ -1 +1 @@\n", b"@@\n", b"@@ a\n", b"\n", b" \n", b"-\n", b"+\n", b" a\n", b"-a\n", b"+a\n",
     b"diff --git a/a b/a\n", b"--- a/a\n+++ b/a\n", b'"', b"\\303\\244", b"\\", b" b/", b"a/",
     b"\r", b"\\ No newline at end of file\n", b"GIT binary patch\n", b"literal 9\n", b"delta 9\n",
-    b"z", b"index 0000..0000\n", b"old mode 100644\n", b"*** Update File: a\n", b"*** Add File: x\n",
-    b"*** End of File\n", b"*** End Patch\n", b"*** Begin Patch\n", b"rename from a\n", b"9" * 20,
-    b"zcmV?d00001", b"\n\n",
+    b"z", b"index 0000..0000\n", b"old mode 100644\n", b"*** Update File: a\n",
+    b"*** Add File: x\n", b"*** End of File\n", b"*** End Patch\n", b"*** Begin Patch\n", b"rename from a\n",
+    b"9" * 20, b"zcmV?d00001", b"\n\n",
 )  # fmt: skip
 
 
@@ -199,8 +200,12 @@ def seeds(chance: random.Random) -> list[bytes]:
     for _ in range(200):
         before = BEFORE if chance.random() < 0.5 else tree(chance)
         made.append(write(changed(before, chance), style(chance), chance))
-    made += [path.read_bytes() for path in sorted(CORPUS.glob("*.patch"))]
-    return [data for data in made if data]
+    return [data for data in made if data] + corpus()
+
+
+def corpus() -> list[bytes]:
+    """What a fuzzer kept before: small inputs that end in many places."""
+    return [text.encode("latin-1") for text in json.loads(CORPUS.read_bytes())["inputs"]]
 
 
 def fuzz(seconds: float, *, seed: int, out: Path | None) -> Fuzzer:
