@@ -59,8 +59,8 @@ PIECES: Final = (
     b"diff --git a/a b/a\n", b"--- a/a\n+++ b/a\n", b'"', b"\\303\\244", b"\\", b" b/", b"a/",
     b"\r", b"\\ No newline at end of file\n", b"GIT binary patch\n", b"literal 9\n", b"delta 9\n",
     b"z", b"index 0000..0000\n", b"old mode 100644\n", b"*** Update File: a\n",
-    b"*** Add File: x\n", b"*** End of File\n", b"*** End Patch\n", b"*** Begin Patch\n", b"rename from a\n",
-    b"9" * 20, b"zcmV?d00001", b"\n\n",
+    b"*** Add File: x\n", b"*** End of File\n", b"*** End Patch\n", b"*** Begin Patch\n",
+    b"rename from a\n", b"9" * 20, b"zcmV?d00001", b"\n\n",
 )  # fmt: skip
 
 

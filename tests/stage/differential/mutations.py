@@ -145,6 +145,29 @@ def _sections(lines: list[bytes], chance: random.Random) -> list[bytes]:
     return [*lines[: starts[0]], *(line for part in parts for line in part)]
 
 
+def _bodies(lines: list[bytes], chance: random.Random) -> list[bytes]:
+    """Two hunks of the same size that have each other's place."""
+    starts = [at for at, line in enumerate(lines) if line.startswith(b"@@ -")]
+    bodies: list[tuple[int, int]] = []
+    for start in starts:
+        end = start + 1
+        while end < len(lines) and lines[end].startswith((b" ", b"+", b"-", b"\\", b"\n")):
+            end += 1
+        bodies.append((start + 1, end))
+    if len(bodies) < 2:
+        return lines
+    at = chance.randrange(len(bodies) - 1)
+    (one, one_end), (other, other_end) = bodies[at], bodies[at + 1]
+    middle = lines[one_end:other]
+    return [
+        *lines[:one],
+        *lines[other:other_end],
+        *middle,
+        *lines[one:one_end],
+        *lines[other_end:],
+    ]
+
+
 def _ends(lines: list[bytes], chance: random.Random) -> list[bytes]:
     """The ends of the text, or of all of its lines."""
     match chance.randrange(6):
@@ -163,6 +186,6 @@ def _ends(lines: list[bytes], chance: random.Random) -> list[bytes]:
 
 
 _MUTATIONS: Final[tuple[Mutation, ...]] = (
-    _line_change, _line_change, _byte, _number, _number, _body, _body, _name, _mode, _sections,
-    _ends,
+    _line_change, _line_change, _byte, _number, _number, _body, _body, _bodies, _name, _mode,
+    _sections, _ends,
 )  # fmt: skip

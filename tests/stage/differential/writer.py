@@ -29,6 +29,7 @@ class Style:
     strips_blanks: bool
     headings: bool
     offset: int  #: how far all stated lines are from where they belong
+    jitter: int  #: how far each hunk may be from there besides
     trims: float  #: how often a hunk has less context on one side
     splits: bool  #: whether hunks stand as near to each other as they can
     blank_lines: bool  #: whether empty lines stand between sections
@@ -43,6 +44,7 @@ def style(chance: random.Random) -> Style:
         strips_blanks=chance.random() < 0.1,
         headings=chance.random() < 0.2,
         offset=chance.choice((0, 0, 0, 0, 0, 0, 1, -1, 2, 7, -2, 40)),
+        jitter=chance.choice((0, 0, 0, 0, 1, 3, 30)),
         trims=chance.choice((0.0, 0.0, 0.0, 0.3, 1.0)),
         splits=chance.random() < 0.2,
         blank_lines=chance.random() < 0.1,
@@ -249,7 +251,7 @@ def _hunk(
         body += [_line(b"-", line, style) for line in old[old_from:old_to]]
         body += [_line(b"+", line, style) for line in new[new_from:new_to]]
     # All of a file comes or goes: its place is never another.
-    offset = style.offset if old and new else 0
+    offset = style.offset + chance.randint(0, style.jitter) if old and new else 0
     old_range = _range(group[0][1], group[-1][2], offset, chance)
     new_range = _range(group[0][3], group[-1][4], offset, chance)
     heading = b" def heading():" if style.headings else b""
