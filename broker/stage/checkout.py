@@ -121,7 +121,18 @@ def open_checkout(directory: Path) -> Checkout:
     if str(checkout.root) != real:
         # ``core.worktree`` names another folder than the one that was asked for.
         raise Refusal("stage_unsupported")
+    if any(_is_content(folder, real) for folder in (checkout.git_folder, checkout.common_folder)):
+        # Its configuration and hooks would be staged, and a patch of them would land.
+        raise Refusal("stage_unsupported")
     return checkout
+
+
+def _is_content(folder: Path, root: str) -> bool:
+    """Whether git's own ``folder`` lies in ``root`` under names that are staged as content."""
+    real = Path(os.path.realpath(folder))
+    if not real.is_relative_to(root):
+        return False
+    return all(name.casefold() != ".git" for name in real.relative_to(root).parts)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ section that another reader of the same text would obey. For the same reason the
 line must end, counts must be right, and each name must be the same wherever it stands.
 """
 
+import re
 from typing import Final
 
 from broker.stage.binary_patch import BinaryReader, Malformed
@@ -38,6 +39,7 @@ _GIT: Final = b"diff --git "
 _OLD: Final = b"--- "
 _NEW: Final = b"+++ "
 _BINARY: Final = b"GIT binary patch"
+_EMPTY_LINES: Final = re.compile(rb"\n*+")
 
 
 def parse_patch(data: bytes, *, bounds: PatchBounds = AGENT_BOUNDS) -> PatchPlan:
@@ -146,8 +148,10 @@ class _Reader:
         return line[len(prefix) :]
 
     def _skip_empty(self) -> None:
-        while not self._text.line and not self._text.ended():
-            self._text.advance()
+        # At once: a patch may be nothing but empty lines, and a step for each is slow.
+        empty = _EMPTY_LINES.match(self._text.data, self._text.at)
+        if empty is not None and empty[0]:
+            self._text.move(empty.end())
 
     def _malformed(self, at: int | None = None) -> PatchRefusal:
         return PatchRefusal("patch_malformed", file=self._file, line=self._text.number(at))

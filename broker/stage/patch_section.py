@@ -26,9 +26,6 @@ _PERCENT: Final = re.compile(rb"(?:100|[1-9]?[0-9])%")
 _INDEX: Final = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
 _ID_DIGITS: Final = (40, 64)
 
-#: A name that git could take for one with a time stamp behind it.
-_STAMPED: Final = re.compile(r".* .*:.*", re.S)
-
 _KINDS: Final[tuple[tuple[bytes, Operation], ...]] = (
     (b"new file mode", "create"),
     (b"deleted file mode", "delete"),
@@ -165,6 +162,12 @@ def section_of(header: SectionHeader, change: Change) -> FilePatch:
     )
 
 
+def _may_be_stamped(name: str) -> bool:
+    """Whether git could take ``name`` for one with a time stamp behind it. Linear."""
+    space = name.find(" ")
+    return space >= 0 and name.find(":", space) >= 0
+
+
 def plain_section(old_side: bytes, new_side: bytes, hunks: tuple[Hunk, ...]) -> FilePatch:
     """A section without ``diff --git``: sides and hunks only; raises ``Malformation``."""
     old, new = side_name(old_side, b"a/"), side_name(new_side, b"b/")
@@ -172,7 +175,7 @@ def plain_section(old_side: bytes, new_side: bytes, hunks: tuple[Hunk, ...]) -> 
     if old is None or new is None:
         operation = "create" if old is None else "delete"
     named = [name for name in (old, new) if name is not None]
-    plain = all(name.plain and _STAMPED.fullmatch(name.path) is None for name in named)
+    plain = all(name.plain and not _may_be_stamped(name.path) for name in named)
     if not named or (plain and named[0].path != named[-1].path):
         raise Malformation
     _check_content(operation, hunks, changes_mode=False)

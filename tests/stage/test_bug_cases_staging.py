@@ -285,3 +285,20 @@ def test_a_diff_that_cannot_be_made_is_a_fault_and_never_no_change(tmp_path: Pat
     with pytest.raises(Fault):
         make_patch(after, staged.tree)
     assert make_patch(staged.tree, staged.tree) == b""
+
+
+def test_a_git_folder_under_another_name_in_the_checkout_is_refused(tmp_path: Path) -> None:
+    """Its tokens would be read, and a patch of its hooks would run on the host."""
+    checkout, beside = tmp_path / "c", tmp_path / "beside"
+    for folder, store in ((checkout, checkout / "store"), (beside, tmp_path / "store")):
+        folder.mkdir()
+        git(folder, "init", "-q", "-b", "main", f"--separate-git-dir={store}")
+        write(folder, {"a": b"a\n"})
+        git(folder, "add", "a")
+        git(folder, "commit", "-q", "-m", "base")
+
+    assert refused(checkout) == "stage_unsupported"
+    (checkout / ".git").unlink()
+    (checkout / ".git").symlink_to("store")
+    assert refused(checkout) == "stage_unsupported"
+    assert contents(stage(beside).tree) == {"a": b"a\n"}
