@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,29 @@ trio.run(main, *sys.argv[1:])
 """
 
 
+STARTED: list["subprocess.Popen[bytes]"] = []
+
+
 def start(
     bench: Any, state: Path, marker: str, *, program: str = DAEMON
 ) -> "subprocess.Popen[bytes]":
     reference = getattr(bench.root, "reference", "sha256:" + "0" * 64)
-    return subprocess.Popen(
+    daemon = subprocess.Popen(
         (sys.executable, "-c", program, bench.engine.name, str(state), reference, marker),
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
+    STARTED.append(daemon)
+    return daemon
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_outlives_its_test() -> Iterator[None]:
+    yield
+    while STARTED:
+        daemon = STARTED.pop()
+        daemon.kill()
+        daemon.wait()
 
 
 def require_root() -> None:
