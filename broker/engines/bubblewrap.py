@@ -18,13 +18,12 @@ import trio
 from broker.engines import bubblewrap_argv as argv_of
 from broker.engines.bubblewrap_start import Started, as_file
 from broker.engines.bundle import build_bundle
-from broker.engines.cgroup_tree import read_group_limits
 from broker.engines.cgroups import Cgroup, CgroupHome, find_cgroup_home, stale_groups
 from broker.engines.engine import SelfTest
 from broker.engines.hostfacts import (
     processes_with_argument,
     read_children,
-    read_process_facts,
+    read_facts,
 )
 from broker.engines.layout import (
     Layout,
@@ -291,23 +290,13 @@ class BubblewrapSandbox(Sandbox):
         inner = self._started.inner_pid
         assert inner is not None
         program = next(iter(read_children(inner)), inner)
-        seen = read_process_facts(program)
         root = self._spec.root
-        limits = read_group_limits(program)
-        return Facts(
+        return read_facts(
+            program,
             engine="bubblewrap",
             engine_version=self._engine.version,
             rootless=self._engine.rootless,
             image=None if isinstance(root, ImageRoot) else root.digest,
-            kernel_uid=seen.kernel_uid,
-            no_capabilities=seen.no_capabilities,
-            no_new_privileges=seen.no_new_privileges,
-            seccomp_filter=seen.seccomp_filter,
-            own_namespaces=seen.own_namespaces,
-            memory_bytes=limits.memory_bytes,
-            pids=limits.pids,
-            cpus=limits.cpus,
-            swap_limited=limits.swap_limited,
         )
 
     async def _terminate(self) -> None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.engines.cgroup_tree import read_group_limits
+from broker.engines.spec import EngineName, Facts
+
 NAMESPACES: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _CAPABILITY_SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
@@ -31,6 +34,29 @@ def read_process_facts(pid: int) -> ProcessFacts:
         no_new_privileges=status["NoNewPrivs"] == "1",
         seccomp_filter=status["Seccomp"] == "2",
         own_namespaces=tuple(kind for kind in NAMESPACES if _is_own(pid, kind)),
+    )
+
+
+def read_facts(
+    pid: int, *, engine: EngineName, engine_version: str, rootless: bool, image: str | None
+) -> Facts:
+    """What the host sees of the sandbox whose program is process ``pid``."""
+    seen = read_process_facts(pid)
+    limits = read_group_limits(pid)
+    return Facts(
+        engine=engine,
+        engine_version=engine_version,
+        rootless=rootless,
+        image=image,
+        kernel_uid=seen.kernel_uid,
+        no_capabilities=seen.no_capabilities,
+        no_new_privileges=seen.no_new_privileges,
+        seccomp_filter=seen.seccomp_filter,
+        own_namespaces=seen.own_namespaces,
+        memory_bytes=limits.memory_bytes,
+        pids=limits.pids,
+        cpus=limits.cpus,
+        swap_limited=limits.swap_limited,
     )
 
 

@@ -15,10 +15,9 @@ import msgspec
 import trio
 
 from broker.engines.bundle import build_bundle
-from broker.engines.cgroup_tree import read_group_limits
 from broker.engines.cgroups import Cgroup, CgroupHome, find_memory_home, stale_groups
 from broker.engines.engine import SelfTest
-from broker.engines.hostfacts import read_process_facts
+from broker.engines.hostfacts import read_facts
 from broker.engines.image import build_image, load_image
 from broker.engines.image_preflight import ImageConfig, check_image, parse_image_inspect
 from broker.engines.owners import NAME_PREFIX, Owner, owner_of_name
@@ -289,22 +288,12 @@ class PodmanSandbox(Sandbox):
         if running is not None and running.decode() != self._image_id:
             raise Fault("engine_failed")
         program = self._find_program()
-        seen = read_process_facts(program)
-        limits = read_group_limits(program)
-        return Facts(
+        return read_facts(
+            program,
             engine="podman",
             engine_version=self._engine.version,
             rootless=self._engine.rootless,
             image=None if running is None else DIGEST_PREFIX + self._image_id,
-            kernel_uid=seen.kernel_uid,
-            no_capabilities=seen.no_capabilities,
-            no_new_privileges=seen.no_new_privileges,
-            seccomp_filter=seen.seccomp_filter,
-            own_namespaces=seen.own_namespaces,
-            memory_bytes=limits.memory_bytes,
-            pids=limits.pids,
-            cpus=limits.cpus,
-            swap_limited=limits.swap_limited,
         )
 
     def _find_program(self) -> int:

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from broker.engines.programs import find_program
 from broker.evidence.verification import VerifiedLedger, verify_ledger
 from broker.stage.diff import make_patch
 from broker.stage.landing import check_landing, land
 from broker.stage.snapshot import stage_checkout
 from protocol.errors import Refusal
 from tests.cli.conftest import RUNNER
+from tests.engine_presence import require
 from tests.stage.patches import patched
 from tests.stage.repositories import ENVIRONMENT, git, repository, write
 
@@ -245,9 +245,7 @@ TOGETHER = [
 
 @pytest.mark.engine
 def test_a_whole_attempt_and_its_landing_run_none_of_them(tmp_path: Path, state: Path) -> None:
-    if find_program("bwrap") is None:
-        assert not os.environ.get("CI"), "bubblewrap is not installed"
-        pytest.skip("bubblewrap is not installed")
+    require("bubblewrap")
     files = {
         path.relative_to(ROOT / "containers/demo").as_posix(): path.read_bytes()
         for path in (ROOT / "containers/demo").rglob("*")

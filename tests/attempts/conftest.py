@@ -1,6 +1,5 @@
 """What the attempt tests share: a state folder, a checkout, a place for results."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.engines.programs import find_program
 from tests.attempts.checkouts import checkout
 from tests.attempts.puppetry import play
+from tests.engine_presence import require
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +31,7 @@ def repo(tmp_path: Path) -> Path:
 @pytest.fixture
 def bwrap() -> None:
     """Bubblewrap is there; in CI a missing one is a failure."""
-    if find_program("bwrap") is None:
-        if os.environ.get("CI"):
-            pytest.fail("bubblewrap is not installed")
-        pytest.skip("bubblewrap is not installed")
+    require("bubblewrap")
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """The same attempt under each engine: the same answers, the same candidate."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.engines.programs import find_program
 from broker.engines.selection import EngineUnavailable, open_engine, verify_engine
 from protocol import records
 from tests.attempts.checkouts import FILES, RECIPES, change, creation
 from tests.attempts.puppetry import Played
 from tests.attempts.steps import answer, complete, read, tool
+from tests.engine_presence import require
 from tests.stage.repositories import judged_digest
 
 pytestmark = pytest.mark.engine
@@ -33,9 +32,7 @@ STEPS = [
 async def test_an_attempt_gives_the_same_under_every_engine(
     puppet: Any, tmp_path: Path, name: str
 ) -> None:
-    program = {"bubblewrap": "bwrap", "podman": "podman"}[name]
-    if find_program(program) is None and not os.environ.get("CI"):
-        pytest.skip(f"{name} is not installed")
+    require(name)
     try:
         engine = await open_engine(name, state=puppet.keywords["state"])  # type: ignore[arg-type]
         await verify_engine(engine)

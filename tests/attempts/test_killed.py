@@ -1,7 +1,6 @@
 """After ``kill -9`` of the daemon: what was answered is in the ledger, and nothing still runs."""
 
 import json
-import os
 import random
 import secrets
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 from broker.attempts.attempt import now_ms
 from broker.engines.engine import Engine
 from broker.engines.hostfacts import processes_with_argument
-from broker.engines.programs import find_program
 from broker.engines.selection import EngineUnavailable, select_engine
 from broker.engines.spec import HostRoot, ImageRoot
 from broker.evidence.export import records_of
@@ -32,6 +30,7 @@ from tests.attempts.checkouts import change, checkout, creation, survey
 from tests.attempts.ledger_rules import assert_effects_follow_their_decisions
 from tests.attempts.puppetry import ledger_of
 from tests.attempts.steps import Step, answer, do, event, infer, read, tool
+from tests.engine_presence import require
 
 pytestmark = pytest.mark.engine
 
@@ -138,9 +137,7 @@ def test_every_answer_that_the_agent_got_is_in_the_ledger(tmp_path: Path, seed: 
 async def usable(name: str, state: Path) -> Engine:
     """The engine, or a counted skip; bubblewrap must be there."""
     root = ImageRoot("sha256:" + "0" * 64) if name == "podman" else HostRoot(None, Id("x"))  # type: ignore[arg-type]
-    program = {"podman": "podman", "bubblewrap": "bwrap"}[name]
-    if find_program(program) is None and not os.environ.get("CI"):
-        pytest.skip(f"{name} is not installed")
+    require(name)
     try:
         return await select_engine(name, root, state=state)  # type: ignore[arg-type]
     except EngineUnavailable as unavailable:

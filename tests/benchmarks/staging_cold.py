@@ -50,7 +50,7 @@ def _rows(sizes: Sizes, place: Callable[[], AbstractContextManager[Path]]) -> It
                 name=f"staging, cold, {files:,} files, {file_system(folder)}",
                 unit=Unit.MILLISECONDS,
                 subjects=(
-                    Subject(name=OURS, open=partial(_open_ours, folder, files), ours=True),
+                    Subject(name=OURS, open=partial(open_ours, folder, files), ours=True),
                     Subject(name=COPY, open=partial(_open_copy, folder, paths)),
                     Subject(name=WORKTREE, open=partial(_open_worktree, folder)),
                 ),
@@ -60,14 +60,15 @@ def _rows(sizes: Sizes, place: Callable[[], AbstractContextManager[Path]]) -> It
 
 
 @contextmanager
-def _open_ours(folder: Path, files: int) -> Iterator[Measure]:
+def open_ours(folder: Path, files: int, cache: Path | None = None) -> Iterator[Measure]:
+    """Stagings of ``folder``'s checkout; without ``cache`` each has an empty one of its own."""
     numbers = count()
 
     def measure() -> list[float]:
         scratch = folder / f"scratch{next(numbers)}"
         scratch.mkdir()
         start = perf_counter()
-        staged = stage_checkout(folder / "checkout", scratch=scratch, cache=scratch)
+        staged = stage_checkout(folder / "checkout", scratch=scratch, cache=cache or scratch)
         digest = staged.tree.digest
         taken = perf_counter() - start
         assert staged.tree.files == files

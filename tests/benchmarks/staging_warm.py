@@ -8,16 +8,14 @@ content cache that stagings before have filled. For ``git status``: ``git status
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 from time import perf_counter
 
-from broker.stage.snapshot import stage_checkout
 from tests.benchmarks.folders import file_system, memory_folder
 from tests.benchmarks.model import Goal, Measure, Row, Sizes, Subject, Unit
 from tests.benchmarks.repositories import change_lines, git, is_text, make_checkout
+from tests.benchmarks.staging_cold import OURS, open_ours
 
-OURS = "airlock"
 STATUS = "git status"
 
 #: One file in this many is changed.
@@ -32,37 +30,18 @@ def rows(sizes: Sizes) -> Iterator[Row]:
             paths = make_checkout(checkout, files=files)
             changed = [path for path in paths[::CHANGED] if is_text(path)]
             change_lines(checkout, changed, seed=1)
+            cache = folder / "cache"
+            cache.mkdir()
             yield Row(
                 name=f"staging, warm, {files:,} files, 1% changed, {file_system(folder)}",
                 unit=Unit.MILLISECONDS,
                 subjects=(
-                    Subject(name=OURS, open=partial(_open_ours, folder, files), ours=True),
+                    Subject(name=OURS, open=partial(open_ours, folder, files, cache), ours=True),
                     Subject(name=STATUS, open=partial(_open_status, folder, len(changed))),
                 ),
                 goals=(Goal(subject=OURS, bound=2.0, against=STATUS),),
                 rounds=5 if files > 10_000 else 15,
             )
-
-
-@contextmanager
-def _open_ours(folder: Path, files: int) -> Iterator[Measure]:
-    numbers = count()
-    cache = folder / "cache"
-    cache.mkdir()
-
-    def measure() -> list[float]:
-        scratch = folder / f"scratch{next(numbers)}"
-        scratch.mkdir()
-        start = perf_counter()
-        staged = stage_checkout(folder / "checkout", scratch=scratch, cache=cache)
-        digest = staged.tree.digest
-        taken = perf_counter() - start
-        assert staged.tree.files == files
-        assert digest.startswith("sha256:")
-        staged.tree.store.close()
-        return [taken]
-
-    yield measure
 
 
 @contextmanager

@@ -34,8 +34,8 @@ from broker.engines.spec import (
 )
 from broker.locations import bundled
 from protocol.ids import Id
+from tests.engine_presence import PROGRAMS, require
 
-PROGRAMS = {"bubblewrap": "bwrap", "podman": "podman"}
 TEST_USER = "airlock-test"
 TEST_UID = 61234
 LIMITS = SandboxLimits(
@@ -46,14 +46,6 @@ LIMITS = SandboxLimits(
     file_bytes=4 * 1024 * 1024,
     open_files=256,
 )
-
-
-def require(name: str) -> None:
-    """Skip for a missing engine, by name; in CI a missing engine is a failure."""
-    if find_program(PROGRAMS[name]) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
 
 
 def require_root() -> None:
